@@ -8,7 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "kernels/cpu/parallel.h"
 #include "server/bound/enclose/anchored.h"
 #include "server/bound/enclose/plain_intervals.h"
 #include "server/bound/envelope/answer.h"
@@ -19,6 +18,7 @@
 #include "server/bound/findings/untrained.h"
 #include "server/bound/match/exact_elements.h"
 #include "server/bound/pair/alignment.h"
+#include "server/bound/pair/common_values.h"
 #include "server/bound/pair/golden.h"
 #include "server/bound/pair/pairing.h"
 #include "server/bound/replay/arithmetic.h"
@@ -346,7 +346,9 @@ Bounds compute_bounds(const BoundsInput& input) {
 
   const std::vector<LeafValue> leaves = leaf_values(graph);
   std::optional<MatchedReference> matched;
-  Replay exact, followed, reference_exact;
+  ExactReplays both;
+  Replay followed;
+  const Replay& exact = both.target;
   DecisionCheck decisions;
   const bool valued = has_values(graph);
   // Where nothing else is compared, the sweep is the last to read a replay, and the one on the execution's decisions
@@ -358,21 +360,21 @@ Bounds compute_bounds(const BoundsInput& input) {
   std::vector<bool> later(graph.nodes.size(), false);
   for (const auto& [node, product] : by_factors) later[node] = true;
   std::optional<std::vector<NodeId>> first = last ? asked_first(graph) : std::nullopt;
-  const auto replay_target = [&] {
+  const auto replay_target = [&](Congruence* congruence) {
+    Replay exact;
     if (!last)
-      exact = replay(graph, leaves, Precision::kExact, {}, nullptr, {.for_sweeps = input.reference != nullptr});
+      exact = replay(graph, leaves, Precision::kExact, {}, nullptr,
+                     {.for_sweeps = input.reference != nullptr, .congruence = congruence});
     Followed found =
         follow_decisions(graph, leaves, *input.profile, last ? nullptr : &exact, first ? &*first : nullptr, &later);
     followed = std::move(found.replay);
     decisions = std::move(found.decisions);
+    return exact;
   };
   if (input.reference != nullptr)
-    cpu::both(replay_target, [&] {
-      matched = match_programs(input, leaves, &bounds);
-      reference_exact = replay_reference(input, *matched, bounds);
-    });
+    both = replay_both(input, leaves, replay_target, &matched, &bounds);
   else
-    replay_target();
+    both.target = replay_target(nullptr);
   bounds.decisions = decisions.total;
   bounds.unstable = decisions.differing;
   if (decisions.differing > 0) bounds.illegal_decisions = illegal_overflow_decisions(graph, leaves);
@@ -423,7 +425,8 @@ Bounds compute_bounds(const BoundsInput& input) {
 
   std::optional<Gap> gap;
   if (matched) {
-    match_replays(input, leaves, exact, std::move(reference_exact), enclosed, &*matched, &bounds);
+    match_replays(input, leaves, exact, both.reference, enclosed, &*matched, &bounds);
+    if (!matched->replays.reference.is(both.reference)) both.reference = Replay();  // It was replayed again.
     if (bounds.match.missing.empty()) gap.emplace(input, matched->replays, matched->pairs, matched->updates);
     watch.lap("pairing");
   }
@@ -458,8 +461,11 @@ Bounds compute_bounds(const BoundsInput& input) {
   const Executions executions = input.reference != nullptr ? Executions::kBoth : executions_of(graph);
   const bool two_programs = gap && compared != nullptr;
   if (two_programs) gap->replays().reference.rest();  // One sweep at a time holds enough.
-  asked.envelopes = adjoint_envelopes(graph, followed, asked.probes, *input.profile, executions, {numbers, {}}, last,
-                                      values.by_factors());
+  const auto sweep = [&](const std::vector<Probe>& probes) {
+    return adjoint_envelopes(graph, followed, probes, *input.profile, executions, {numbers, {}}, last,
+                             values.by_factors());
+  };
+  asked.envelopes = two_programs ? envelopes_of_what_differs(*gap, both, sweep, &asked.probes) : sweep(asked.probes);
   if (two_programs) gap->replays().target.rest();
   for (std::size_t p = 0; p < asked.probes.size(); ++p)
     if (!asked.probes[p].of_mathematics) asked.measured[p].deviation -= asked.envelopes[p].read;

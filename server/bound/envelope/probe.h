@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ struct Probe {
   double scale = 1;             // Magnitude to which deviations are relative: norm of the exact values probed.
   bool of_mathematics = false;  // It asks about mathematics alone: of executions, our own replay matters.
   bool of_execution = true;     // A sweep that asks of executions asks this one, unless it is of mathematics.
+  // By node: its value is given, and no error of it is asked about. Null: none is.
+  std::shared_ptr<const std::vector<bool>> given = {};
 
   bool of_one_element() const { return parts.size() == 1 && parts[0].elements == 1; }
 };

@@ -82,6 +82,7 @@ Sweep::Sweep(const Graph& graph, const Replay& replay, const std::vector<Probe>&
       carries_(carrying_nodes(graph, replay, reached_nodes(graph, replay, probes), slack)) {
   adjoints_.assign(probes.size(), std::vector<Array>(graph.nodes.size()));
   seeds_.resize(probes.size());
+  for (const Probe& probe : probes) given_.push_back(probe.given);
   for (NodeId id = 0; id < graph.nodes.size(); ++id) slack_.push_back(slack.at(id));
   for (std::size_t p = 0; p < probes.size(); ++p)
     for (const Probe::Part& part : probes[p].parts)
@@ -97,7 +98,7 @@ Cotangent Sweep::take(std::size_t probe, NodeId id) {
   adjoints_[probe][id] = Array();
   if (cotangent && graph_.nodes[id].primitive != Primitive::kWindow) cotangent = cotangent.materialize();
   const auto [first, last] = seeds_[probe].equal_range(id);
-  if (!carries_[id]) return {};
+  if (!carries(probe, id)) return {};
   const Shape& shape = graph_.nodes[id].shape;
   if (!cotangent && first != last && std::next(first) == last && !first->second.mask)
     return Cotangent(Weights{first->second.rows, first->second.columns, shape});
@@ -106,7 +107,7 @@ Cotangent Sweep::take(std::size_t probe, NodeId id) {
 }
 
 void Sweep::hand_on(std::size_t probe, NodeId to, const Array& rows, const Array& columns, double times) {
-  if (carries_[to]) seeds_[probe].emplace(to, Weights{scaled(rows, times), columns, graph_.nodes[to].shape});
+  if (carries(probe, to)) seeds_[probe].emplace(to, Weights{scaled(rows, times), columns, graph_.nodes[to].shape});
 }
 
 void Sweep::pull_back(std::size_t probe, NodeId id, Cotangent cotangent, bool single) {
@@ -169,8 +170,8 @@ bool Sweep::pull_back_weights(std::size_t probe, NodeId id, const Weights& weigh
     hand_on(probe, node.inputs[0], weights.columns, weights.rows);
   } else if (matrix && node.primitive == Primitive::kMatmul && node.inputs.size() == 2) {
     const NodeId a = node.inputs[0], b = node.inputs[1];
-    if (carries_[a]) hand_on(probe, a, weights.rows, times_columns(weights, b));
-    if (carries_[b]) hand_on(probe, b, times_rows(weights, a), weights.columns);
+    if (carries(probe, a)) hand_on(probe, a, weights.rows, times_columns(weights, b));
+    if (carries(probe, b)) hand_on(probe, b, times_rows(weights, a), weights.columns);
   } else {
     return false;
   }

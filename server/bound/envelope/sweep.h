@@ -43,7 +43,7 @@ class Sweep {
   const std::vector<bool>& carries() const { return carries_; }
 
   // Where the probe's cotangent at the node is gathered; null: it carries none.
-  Array* adjoint(std::size_t probe, NodeId id) { return carries_[id] ? &adjoints_[probe][id] : nullptr; }
+  Array* adjoint(std::size_t probe, NodeId id) { return carries(probe, id) ? &adjoints_[probe][id] : nullptr; }
 
   // The probe's cotangent at the node, which is given up here; row-major, but for what a window takes over as it lies.
   Cotangent take(std::size_t probe, NodeId id);
@@ -61,6 +61,9 @@ class Sweep {
   Later<double> read_by_factors(std::size_t probe, NodeId id, const Weights& weights);
 
  private:
+  bool carries(std::size_t probe, NodeId id) const {
+    return carries_[id] && (given_[probe] == nullptr || !(*given_[probe])[id]);
+  }
   // Weights y z^T stay such behind reshaping and transposition, and behind AB: y (Bz)^T for A, (A^T y) z^T for B.
   // False: not behind this node.
   bool pull_back_weights(std::size_t probe, NodeId id, const Weights& weights);
@@ -70,9 +73,10 @@ class Sweep {
   const Graph& graph_;
   const Replay& replay_;
   const TappedProducts by_factors_;
-  std::vector<bool> carries_, slack_;                  // slack_: something of the node's own is not known.
-  std::vector<std::vector<Array>> adjoints_;           // For each probe, what flows back from consumers,
-  std::vector<std::multimap<NodeId, Weights>> seeds_;  // and the weights of its taps, on their way.
+  std::vector<bool> carries_, slack_;                            // slack_: something of the node's own is not known.
+  std::vector<std::shared_ptr<const std::vector<bool>>> given_;  // By probe.
+  std::vector<std::vector<Array>> adjoints_;                     // For each probe, what flows back from consumers,
+  std::vector<std::multimap<NodeId, Weights>> seeds_;            // and the weights of its taps, on their way.
 };
 
 // Each probe's cotangents at these nodes, by probe; empty: none comes there.

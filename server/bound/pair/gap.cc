@@ -156,6 +156,10 @@ bool Gap::within_own(const Probe& probe, double gap, const Envelope& own, double
   return gap <= replay_error({&own}, lambda);
 }
 
+bool Gap::agree(const Probe& probe, const Envelope& own) const {
+  return within_own(probe, gap(probe), own, hoeffding_lambda(1, input_.alpha));
+}
+
 std::vector<Answer> Gap::ask(const std::vector<Probe>& probes) const { return ask(probes, own_envelopes(probes)); }
 
 std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const {

@@ -72,6 +72,9 @@ class Gap {
   std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const;
   std::vector<Answer> ask(const std::vector<Probe>& probes) const;
 
+  // Whether the target's error alone, of one probe among any, tells that the programs agree.
+  bool agree(const Probe& probe, const Envelope& own) const;
+
   // The same probe of the reference's taps.
   Probe reindexed(const Probe& probe) const;
 

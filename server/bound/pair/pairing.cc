@@ -469,11 +469,6 @@ MatchedReference match_programs(const BoundsInput& input, const std::vector<Leaf
   return matched;
 }
 
-Replay replay_reference(const BoundsInput& input, const MatchedReference& matched, const Bounds& bounds) {
-  if (!bounds.match.missing.empty() || matched.replays.one_program) return {};
-  return replay(*input.reference, bounds.match.reference_values, Precision::kExact, {}, nullptr, {.for_sweeps = true});
-}
-
 void match_replays(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, const Replay& target_exact,
                    Replay reference_exact, const std::vector<bool>& enclosed, MatchedReference* found, Bounds* bounds) {
   if (!bounds->match.missing.empty()) return;

@@ -3,6 +3,11 @@
 // what they do not share, is mathematics.
 #pragma once
 
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
 #include "server/bound/match/transplant.h"
 #include "server/bound/pair/gap.h"
 
@@ -20,10 +25,6 @@ struct MatchedReference {
 // Which leaves, unmodelled calls and taps are which. Fills bounds->match; where it says that something is missing
 // nothing can be compared, and what follows does nothing.
 MatchedReference match_programs(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, Bounds* bounds);
-
-// The reference on the leaves that were matched. It reads nothing that is made of the target. Empty where there is
-// nothing to compare, or one program twice.
-Replay replay_reference(const BoundsInput& input, const MatchedReference& matched, const Bounds& bounds);
 
 // What the replays, each on the leaves alone, tell of items and decisions. `enclosed`: by tap of the target, whether
 // its execution was judged between observed values.

@@ -19,6 +19,7 @@
 #include "kernels/cpu/loop.h"
 #include "kernels/operations.h"
 #include "kernels/sums.h"
+#include "server/bound/replay/congruence.h"
 #include "server/bound/replay/terms.h"
 #include "server/bound/replay/tiles.h"
 
@@ -568,8 +569,15 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
   state.plan();
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     if (deciding != nullptr && base != nullptr) state.changed[id] = changes(id);
-    if (state.needed[id] && state.changed[id] && state.kept[id] && !state.replaced(id) && !state.waits(id))
-      state.value(id);
+    const bool kept = state.needed[id] && state.changed[id] && state.kept[id] && !state.replaced(id);
+    if (options.congruence != nullptr && state.needed[id]) {
+      Array held = options.congruence->held(id);
+      if (held && kept && !state.values[id] && state.same[id] == id) state.values[id] = std::move(held);
+    }
+    if (kept && !state.waits(id)) {
+      const Array value = state.value(id);
+      if (options.congruence != nullptr) options.congruence->computed(id, value);
+    }
     if (deciding == nullptr || !deciding->at[id]) continue;
     if (Array seen = deciding->seen(id, result)) state.overrides[id] = std::move(seen);
   }

@@ -55,6 +55,8 @@ struct Deciding {
 // Nodes whose consumers see the value of an earlier node instead, which has as many elements.
 using Passes = std::map<NodeId, NodeId>;
 
+class Congruence;
+
 // What else a replay is told. `unrounded` and `later` are by node.
 struct ReplayOptions {
   Passes passes = {};
@@ -68,6 +70,7 @@ struct ReplayOptions {
   bool for_sweeps = false;
   // Each value is read about once: what few operations make is computed then.
   bool read_once = false;
+  Congruence* congruence = nullptr;  // What it holds of a node is not computed, and shares its memory.
 };
 
 // kJittered: as kExact, with operands and results of arithmetic moved at random by up to two units in their last place,
@@ -81,6 +84,7 @@ class Replay {
  public:
   Replay() = default;
   explicit operator bool() const { return static_cast<bool>(state_); }
+  bool is(const Replay& other) const { return state_ == other.state_; }  // They are handles of one.
   // Some tap, decision or observation depends on the node: it has a value.
   bool has(NodeId id) const;
   // Its value is held, or was given: nothing is computed when it is asked for.
