@@ -87,3 +87,37 @@ def test_what_parts_do_otherwise_is_found(server: str, autocast: bool) -> None:
         for change, last in ((enlarged, 1), (same, 1.001)):
             verdict = trained(server, f"{name}.{change.__name__}.{last}", name, parts, autocast, change, last)[0]
             assert (verdict.verdict, verdict.cause) == ("TYPE_II", "MATHEMATICS"), (name, last, verdict.explain())
+
+
+@torch.library.custom_op("common::squashed", mutates_args=())
+def squashed(x: Tensor) -> Tensor:
+    return x / (1 + x.abs().sum(-1, keepdim=True))
+
+
+@squashed.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def by_chunks(order: list[int], taken: list[int], mean: bool) -> Callable[[], dict[str, Tensor]]:
+    """An operation that nobody knows, called on chunks in this order; its results are put together in another."""
+    draw = torch.Generator().manual_seed(3)
+    x, weight, wanted = (torch.randn(*shape, generator=draw) for shape in ((9, 5), (5, 5), (9, 5)))
+
+    def step() -> dict[str, Tensor]:
+        chunks, results = (x @ weight).split(3), {}
+        for at in order:
+            results[at] = squashed(chunks[at])
+        errors = (torch.cat([results[at] for at in taken]) @ weight - wanted) ** 2
+        return {"loss": errors.mean() if mean else errors.sum(0).sum() / errors.numel()}
+
+    return step
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 0, 2], [1, 2, 0]])
+def test_what_nobody_knows_may_be_called_in_any_order(server: str, order: list[int]) -> None:
+    straight = by_chunks([0, 1, 2], [0, 1, 2], mean=True)
+    verdict = plumbline.compare(by_chunks(order, [0, 1, 2], mean=False), straight, server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    bug = plumbline.compare(by_chunks(order, [1, 0, 2], mean=False), straight, server)
+    assert bug.verdict == "TYPE_II", bug.explain()

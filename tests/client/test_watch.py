@@ -357,7 +357,9 @@ def test_names_inside_of_wrappers(daemon: RecordingDaemon) -> None:
     audit.close()
 
 
-def test_a_run_that_starts_again_leaves_out_what_is_judged(daemon: RecordingDaemon) -> None:
+def test_a_run_that_starts_again_leaves_out_what_is_judged(
+    daemon: RecordingDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
     first = Job(daemon.address, run="same")
     first.judged(daemon, 3)
     first.audit.close()
@@ -367,6 +369,7 @@ def test_a_run_that_starts_again_leaves_out_what_is_judged(daemon: RecordingDaem
         assert second.audit.flush(10)
     assert daemon.step_numbers() == [0, 1, 2, 3, 4]
     assert list(daemon.steps[3][0].step_begin.missed_reasons) == ["already_judged"] * 3
+    assert caplog.text.count("up to step 2 the run was judged before") == 1
     second.audit.close()
     third = Job(daemon.address, run="same", first_step=5)
     third.judged(daemon)

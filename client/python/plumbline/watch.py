@@ -283,6 +283,8 @@ class Audit:
         reason = "capture_nested" if self._capture is not None else transport.room()
         if not reason and number <= transport.last_durable_step:
             reason = "already_judged"  # A run that started again under its old name.
+            if not self._missed_count:
+                log.warning("plumbline: up to step %d the run was judged before", transport.last_durable_step)
         if transport.refusal is not None:
             self.close(0)
             return NOT_SAMPLED

@@ -1,10 +1,15 @@
 #include "server/bound/match/transplant.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <tuple>
 
+#include "kernels/device.h"
+#include "kernels/sums.h"
 #include "server/bound/match/reached.h"
 
 namespace plumbline {
@@ -29,6 +34,87 @@ bool same_shapes(const Graph& a, const std::vector<NodeId>& in_a, const Graph& b
   return true;
 }
 
+bool alike(const Graph& a, const OpaqueCall& one, const Graph& b, const OpaqueCall& other) {
+  return one.known && other.known && one.attributes == other.attributes &&
+         same_shapes(a, one.inputs, b, other.inputs) && same_shapes(a, one.outputs, b, other.outputs);
+}
+
+// What calls gave.
+class Outputs {
+ public:
+  Outputs(const Graph& graph, const std::vector<LeafValue>& values) : values_(values) {
+    for (std::size_t i = 0; i < graph.leaves.size(); ++i) leaf_of_[graph.leaves[i].node] = i;
+  }
+  std::vector<const LeafValue*> of(const OpaqueCall& call) const {
+    std::vector<const LeafValue*> found;
+    for (const NodeId output : call.outputs) found.push_back(&values_[leaf_of_.at(output)]);
+    return found;
+  }
+
+ private:
+  const std::vector<LeafValue>& values_;
+  std::map<NodeId, std::size_t> leaf_of_;
+};
+
+// How far two calls' results lie apart, relative to their size; the first `length` elements of each.
+double distance(const std::vector<const LeafValue*>& a, const std::vector<const LeafValue*>& b, std::int64_t length) {
+  double farthest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!*a[i] || !*b[i]) return HUGE_VAL;
+    const std::int64_t n = std::min(length, a[i]->count());
+    const double apart_by = apart(a[i]->part(0, n), b[i]->part(0, n)).get().relative();
+    farthest = apart_by <= farthest ? farthest : apart_by;
+  }
+  return farthest;
+}
+
+// By index, the counterpart of each of so many alike calls: the one in its place, unless what they gave tells that
+// programs make them in other orders. Chunks of a batch may be taken in any.
+std::vector<std::size_t> counterparts_of(const std::vector<const OpaqueCall*>& mine, const Outputs& our_outputs,
+                                         const std::vector<const OpaqueCall*>& others, const Outputs& their_outputs) {
+  constexpr double kNear = 0x1p-4, kClearly = 4;
+  constexpr std::size_t kAskedMax = 256;
+  constexpr std::int64_t kElementsMax = std::int64_t{1} << 26, kGlance = 64;
+  const std::size_t n = mine.size();
+  std::vector<std::size_t> found(n);
+  std::iota(found.begin(), found.end(), std::size_t{0});
+  if (n == 1 || n > kAskedMax) return found;
+  const HostScope host;  // A device would be waited for.
+  const std::int64_t length = kElementsMax / static_cast<std::int64_t>(n * n);
+  std::vector<std::vector<const LeafValue*>> gave, theirs_gave;
+  for (std::size_t i = 0; i < n; ++i) {
+    gave.push_back(our_outputs.of(*mine[i]));
+    theirs_gave.push_back(their_outputs.of(*others[i]));
+  }
+  std::vector<double> in_place;
+  for (std::size_t i = 0; i < n; ++i) in_place.push_back(distance(gave[i], theirs_gave[i], length));
+  std::vector<std::optional<std::size_t>> moved(n);
+  std::vector<bool> taken(n, false);
+  for (std::size_t i = 0; i < n; ++i) {
+    double nearest = kNear;
+    for (std::size_t j = 0; j < n && in_place[i] > 0; ++j) {
+      if (j == i || taken[j]) continue;
+      if (!(distance(gave[i], theirs_gave[j], kGlance) < kNear)) continue;
+      const double by = distance(gave[i], theirs_gave[j], length);
+      if (!(by < nearest && kClearly * by < in_place[i] && kClearly * by < in_place[j])) continue;
+      nearest = by;
+      moved[i] = j;
+    }
+    if (moved[i]) taken[*moved[i]] = true;
+  }
+  // The others stay in their places or, where these are taken, in their order.
+  for (std::size_t i = 0; i < n; ++i)
+    if (!moved[i] && !taken[i]) taken[*(moved[i] = i)] = true;
+  for (std::size_t i = 0, free = 0; i < n; ++i) {
+    if (!moved[i]) {
+      while (taken[free]) ++free;
+      taken[*(moved[i] = free)] = true;
+    }
+    found[i] = *moved[i];
+  }
+  return found;
+}
+
 }  // namespace
 
 std::vector<bool> used_by_taps(const Graph& graph) {
@@ -41,9 +127,11 @@ std::vector<bool> used_by_taps(const Graph& graph) {
   return used;
 }
 
-Cuts match_opaque_calls(const Graph& target, const Graph& reference) {
+Cuts match_opaque_calls(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,
+                        const std::vector<LeafValue>& reference_values) {
   Cuts cuts;
   const auto ours = by_place(target), theirs = by_place(reference);
+  const Outputs our_outputs(target, target_values), their_outputs(reference, reference_values);
   cuts.complete = ours.size() == theirs.size();
   for (const auto& [place, calls] : ours) {
     const auto found = theirs.find(place);
@@ -51,13 +139,24 @@ Cuts match_opaque_calls(const Graph& target, const Graph& reference) {
       cuts.complete = false;
       continue;
     }
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-      const OpaqueCall &t = *calls[i], &r = *found->second[i];
-      const bool alike = t.known && r.known && t.attributes == r.attributes &&
-                         same_shapes(target, t.inputs, reference, r.inputs) &&
-                         same_shapes(target, t.outputs, reference, r.outputs);
-      if (alike) cuts.calls.emplace_back(&t, &r);
-      cuts.complete = cuts.complete && alike;
+    std::vector<bool> taken(calls.size(), false);
+    for (std::size_t first = 0; first < calls.size(); ++first) {
+      if (taken[first]) continue;
+      const OpaqueCall& like = *calls[first];
+      std::vector<const OpaqueCall*> mine, others;
+      for (std::size_t i = first; i < calls.size(); ++i)
+        if (!taken[i] && alike(target, like, target, *calls[i])) {
+          taken[i] = true;
+          mine.push_back(calls[i]);
+        }
+      for (const OpaqueCall* call : found->second)
+        if (alike(target, like, reference, *call)) others.push_back(call);
+      if (mine.empty() || mine.size() != others.size()) {
+        cuts.complete = false;
+        continue;
+      }
+      const std::vector<std::size_t> counterparts = counterparts_of(mine, our_outputs, others, their_outputs);
+      for (std::size_t i = 0; i < mine.size(); ++i) cuts.calls.emplace_back(mine[i], others[counterparts[i]]);
     }
   }
   return cuts;

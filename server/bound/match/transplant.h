@@ -20,9 +20,11 @@ struct Cuts {
 // Tells of each node whether some tap depends on it.
 std::vector<bool> used_by_taps(const Graph& graph);
 
-// Pairs the opaque calls of one operation in one module by their order. Counterparts have equal attributes and inputs
-// and outputs of equal shapes.
-Cuts match_opaque_calls(const Graph& target, const Graph& reference);
+// Pairs the opaque calls of one operation in one module, of equal attributes and with inputs and outputs of equal
+// shapes: by their order, unless what they gave tells that it is another in the programs. `values`: parallel to the
+// graphs' leaves.
+Cuts match_opaque_calls(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,
+                        const std::vector<LeafValue>& reference_values);
 // Whether those are all calls that count: results of the others reach no tap (reached.h).
 bool complete_but_for_overwritten(const Cuts& cuts, const Graph& target, const Replay& target_replay,
                                   const Graph& reference, const Replay& reference_replay);

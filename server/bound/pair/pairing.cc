@@ -460,7 +460,7 @@ MatchedReference match_programs(const BoundsInput& input, const std::vector<Leaf
 
   std::vector<LeafValue>& leaves = bounds->match.reference_values;
   MatchedReference matched;
-  matched.cuts = match_opaque_calls(target, reference);
+  matched.cuts = match_opaque_calls(target, target_leaves, reference, leaves);
   transplant(matched.cuts, target, target_leaves, reference, &leaves);
   bounds->cuts_complete = matched.cuts.complete;
   bounds->transplanted = matched.cuts.calls.size();
