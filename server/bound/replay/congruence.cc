@@ -314,7 +314,7 @@ std::optional<std::int64_t> Congruence::rows_of_assembled(const Side& side, cons
         !follows(i + (how.has_base ? 1 : 0), elements(rest(view.sizes))))
       return std::nullopt;
   }
-  if (!first || *first < 0 || *first * row + how.size > of.size) return std::nullopt;
+  if (!first || *first < 0 || *first > (of.size - how.size) / row) return std::nullopt;
   return *first * row;
 }
 
@@ -343,9 +343,7 @@ std::optional<Congruence::Place> Congruence::find_content(const Side& side, cons
     for (auto [m, last] = consumers_.equal_range(consumer_hash(node.primitive, place->node));
          m != last && tried < kTriedMax; ++m, ++tried) {
       const std::int64_t size = size_of(m->second);
-      if (part == 0 || size * (part / std::gcd(part, whole)) != value.count() * (whole / std::gcd(part, whole)) ||
-          size % whole != 0)
-        continue;
+      if (whole == 0 || size % whole != 0 || value.count() != part * (size / whole)) continue;
       const Place rows = place_in(m->second, place->offset * (size / whole));
       if (holds(rows, value)) return rows;
     }
