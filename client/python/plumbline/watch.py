@@ -283,8 +283,9 @@ class Audit:
         reason = "capture_nested" if self._capture is not None else transport.room()
         if not reason and number <= transport.last_durable_step:
             reason = "already_judged"  # A run that started again under its old name.
-            if not self._missed_count:
-                log.warning("plumbline: up to step %d the run was judged before", transport.last_durable_step)
+            if reason not in self._missed:  # Said once: they are sent with the next step that is audited.
+                text = "plumbline: up to step %d the run was judged before; these steps are not audited again"
+                log.warning(text, transport.last_durable_step)
         if transport.refusal is not None:
             self.close(0)
             return NOT_SAMPLED

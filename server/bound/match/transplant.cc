@@ -63,7 +63,8 @@ double distance(const std::vector<const LeafValue*>& a, const std::vector<const 
     if (!*a[i] || !*b[i]) return HUGE_VAL;
     const std::int64_t n = std::min(length, a[i]->count());
     const double apart_by = apart(a[i]->part(0, n), b[i]->part(0, n)).get().relative();
-    farthest = apart_by <= farthest ? farthest : apart_by;
+    if (!(apart_by < HUGE_VAL)) return HUGE_VAL;  // NaN tells no nearness.
+    farthest = std::fmax(farthest, apart_by);
   }
   return farthest;
 }

@@ -3,7 +3,6 @@
 // what they do not share, is mathematics.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <vector>

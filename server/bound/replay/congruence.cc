@@ -101,17 +101,11 @@ std::optional<Taken> taken(const Graph& graph, const Node& node, std::size_t inp
   };
   if (rank == 0) return Taken::kWhole;
   if (is_elementwise(node.primitive)) return broadcast();
+  if (node.primitive >= kSum && node.primitive <= kCumsum) {  // Along dimensions, of which one may be that of the rows.
+    if (!node.attributes.dims.empty() && node.attributes.dims.front() == 0) return std::nullopt;
+    return Taken::kByRows;
+  }
   switch (node.primitive) {
-    case kSum:
-    case kAmax:
-    case kAmin:
-    case kArgmax:
-    case kArgsort:
-    case kVarianceRsqrt:
-    case kNorm:
-    case kCumsum:
-      if (!node.attributes.dims.empty() && node.attributes.dims.front() == 0) return std::nullopt;
-      return Taken::kByRows;
     case kSoftmax:
     case kLogSoftmax:
       return rank > 1 ? std::optional(Taken::kByRows) : std::nullopt;
@@ -175,7 +169,6 @@ std::optional<Congruence::Place> Congruence::find(const Side& side, NodeId id) c
   if (node.primitive == Primitive::kLeaf) return find_leaf(side, id);
   for (const NodeId input : node.inputs)
     if (!side.places[input]) return std::nullopt;
-  const std::int64_t elements = count(node.shape);
   if (node.primitive == Primitive::kCast && is_float(node.result) && is_float(side.graph.nodes[node.inputs[0]].result))
     return side.places[node.inputs[0]];
   if (node.primitive == Primitive::kWindow && is_row_major(node.attributes.view)) {
@@ -187,7 +180,7 @@ std::optional<Congruence::Place> Congruence::find(const Side& side, NodeId id) c
   int tried = 0;
   for (auto [m, last] = numbered_.equal_range(hash_of(side, node)); m != last && tried < kTriedMax; ++m, ++tried) {
     const std::optional<std::int64_t> offset = rows_of(side, node, m->second);
-    if (offset && *offset + elements <= size_of(m->second)) return place_in(m->second, *offset);
+    if (offset && *offset + count(node.shape) <= size_of(m->second)) return place_in(m->second, *offset);
   }
   return std::nullopt;
 }
@@ -299,11 +292,11 @@ std::optional<std::int64_t> Congruence::rows_of_assembled(const Side& side, cons
       how.views.size() != of.views.size())
     return std::nullopt;
   std::optional<std::int64_t> first;
-  const auto follows = [&](std::size_t input, std::int64_t elements) {
+  const auto follows = [&](std::size_t input, std::int64_t length) {
     const std::int64_t apart =
         side.places[node.inputs[input]]->offset - known_side_.places[whole.inputs[input]]->offset;
-    if (elements == 0 || apart % elements != 0 || (first && *first != apart / elements)) return false;
-    first = apart / elements;
+    if (length == 0 || apart % length != 0 || (first && *first != apart / length)) return false;
+    first = apart / length;
     return true;
   };
   if (how.has_base && !follows(0, row)) return std::nullopt;

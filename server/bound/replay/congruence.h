@@ -21,7 +21,7 @@ namespace plumbline {
 
 class Congruence {
  public:
-  // Refers to all but `known_leaves`. `known`: an exact replay of `known_graph` on these leaves; `leaves`: those of
+  // Refers to all. `known`: an exact replay of `known_graph` on these leaves; `leaves`: those of
   // `graph`.
   Congruence(const Graph& known_graph, const std::vector<LeafValue>& known_leaves, const Replay& known,
              const Graph& graph, const std::vector<LeafValue>& leaves);
@@ -63,6 +63,7 @@ class Congruence {
   // `apart`: so far do their operands' places lie apart.
   std::optional<std::int64_t> rows_of_window(const Node& node, std::int64_t apart, NodeId numbered) const;
   std::optional<std::int64_t> rows_of_assembled(const Side& side, const Node& node, NodeId numbered) const;
+  // By its bits. Not on a device, which would be waited for each time.
   std::optional<Place> find_content(const Side& side, const Node& node, const Array& computed) const;
   bool holds(Place place, const Array& value) const;
   std::int64_t size_of(NodeId numbered) const { return count(known_graph_.nodes[numbered].shape); }
