@@ -30,15 +30,35 @@ constexpr std::size_t kMapped = std::size_t{1} << 18;
 // A fault for each small page takes as long as filling it: smaller buffers are cut from a mapping that has huge ones.
 constexpr std::size_t kHugePage = std::size_t{1} << 21;
 
-void* allocate(std::size_t bytes) {
-  if (bytes < kMapped) return ::operator new(bytes, kAlignment);
+char* allocate_small(std::size_t bytes) { return static_cast<char*>(::operator new(bytes, kAlignment)); }
+
+char* map(std::size_t bytes) {
   void* const buffer = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (buffer == MAP_FAILED) throw std::bad_alloc();
+  return static_cast<char*>(buffer);
+}
+
+char* next_huge_page(char* place) {
+  const std::size_t beyond = reinterpret_cast<std::uintptr_t>(place) % kHugePage;
+  return beyond == 0 ? place : place + (kHugePage - beyond);
+}
+
+// Whole huge pages of new memory. Newer kernels put them where huge pages begin.
+char* map_huge_pages(std::size_t bytes) {
+  char* buffer = map(bytes);
+  if (next_huge_page(buffer) != buffer) {
+    munmap(buffer, bytes);
+    char* const wider = map(bytes + kHugePage);
+    buffer = next_huge_page(wider);
+    const auto before = static_cast<std::size_t>(buffer - wider);
+    if (before > 0) munmap(wider, before);
+    if (before < kHugePage) munmap(buffer + bytes, kHugePage - before);
+  }
   madvise(buffer, bytes, MADV_HUGEPAGE);  // Whether they can be had is the system's business.
   return buffer;
 }
 
-void release(void* buffer, std::size_t bytes) {
+void release(char* buffer, std::size_t bytes) {
   if (bytes < kMapped)
     ::operator delete(buffer, kAlignment);
   else
@@ -60,7 +80,7 @@ class Pool {
 
   // The buffer holds at least `*bytes`, which is set to what it really holds.
   void* take(std::size_t* bytes) {
-    if (*bytes < kSmallest) return allocate(*bytes);
+    if (*bytes < kSmallest) return allocate_small(*bytes);
     const std::lock_guard lock(mutex_);
     void* buffer = take_kept(bytes);
     if (buffer == nullptr) {
@@ -71,11 +91,11 @@ class Pool {
     return buffer;
   }
 
-  void give(void* buffer, std::size_t bytes) {
+  void give(char* buffer, std::size_t bytes) {
     if (bytes < kSmallest) return release(buffer, bytes);
     const std::lock_guard lock(mutex_);
     used_ -= bytes;
-    keep(static_cast<char*>(buffer), bytes);
+    keep(buffer, bytes);
   }
 
   void release_unneeded() {
@@ -128,11 +148,14 @@ class Pool {
 
   // A new one; the rest of a mapping stays where it can be one itself.
   char* make(std::size_t* bytes) {
-    const bool mapped = *bytes >= kMapped;
-    const std::size_t whole = mapped ? (*bytes + kHugePage - 1) / kHugePage * kHugePage : *bytes;
-    exchange(whole);
-    char* const buffer = static_cast<char*>(allocate(whole));
-    if (mapped && whole - *bytes >= kMapped)
+    if (*bytes < kMapped) {
+      exchange(*bytes, *bytes);
+      return allocate_small(*bytes);
+    }
+    const std::size_t whole = (*bytes + kHugePage - 1) / kHugePage * kHugePage;
+    char* const buffer = map_huge_pages(whole);  // Without memory, until it is written to.
+    exchange(whole, whole - gather(buffer, whole));
+    if (whole - *bytes >= kMapped)
       keep(buffer + *bytes, whole - *bytes);
     else
       *bytes = whole;
@@ -172,15 +195,54 @@ class Pool {
     return bytes;
   }
 
-  // A buffer of a size that is not there takes the place of others where all together would exceed the most that was
-  // ever used: what one pass leaves behind does not add to what the next one needs. A sixty-fourth more is allowed, so
-  // that small changes of demand free nothing.
-  void exchange(std::size_t bytes) {
+  // Moves huge pages of kept buffers, of which none is large enough, to the beginning of a new mapping, largest buffers
+  // first: to clear a new page takes ten times as long, and where a virtual machine has to ask for it a hundred times.
+  // Returns how many bytes of the mapping have memory now.
+  std::size_t gather(char* place, std::size_t bytes) {
+    std::size_t moved = 0;
+    for (auto at = kept_.end(); moved < bytes && at != kept_.begin() && std::prev(at)->first >= kHugePage;) {
+      --at;
+      const auto [size, buffer] = *at;
+      const auto [from, to] = movable(buffer, size, bytes - moved);
+      if (from == to) continue;
+      remove(at);
+      char* next = from;
+      // Page by page: what lies side by side may be several mappings. Where the process may have no more of them, the
+      // kernel says so before it touches either place.
+      while (next != to &&
+             mremap(next, kHugePage, kHugePage, MREMAP_MAYMOVE | MREMAP_FIXED, place + moved) != MAP_FAILED) {
+        next += kHugePage;
+        moved += kHugePage;
+      }
+      if (from != buffer) keep(buffer, static_cast<std::size_t>(from - buffer));
+      if (next != buffer + size) keep(next, static_cast<std::size_t>(buffer + size - next));
+      if (next != to) break;
+      at = kept_.lower_bound({size, buffer});
+    }
+    return moved;
+  }
+
+  // Huge pages of a kept buffer, at most so many bytes, that leave nothing on either side or what can be a buffer.
+  static std::pair<char*, char*> movable(char* buffer, std::size_t size, std::size_t bytes_max) {
+    char* const end = buffer + size;
+    char* from = next_huge_page(buffer);
+    if (from != buffer && from - buffer < static_cast<std::ptrdiff_t>(kMapped)) from += kHugePage;
+    if (from >= end) return {buffer, buffer};
+    const std::size_t pages = std::min(static_cast<std::size_t>(end - from), bytes_max) / kHugePage;
+    char* to = from + pages * kHugePage;
+    if (to != end && to != from && end - to < static_cast<std::ptrdiff_t>(kMapped)) to -= kHugePage;
+    return {from, to};
+  }
+
+  // New memory takes the place of kept buffers where all together would exceed the most that was ever used: what one
+  // pass leaves behind does not add to what the next one needs. A sixty-fourth more is allowed, so that small changes
+  // of demand free nothing. `fresh`: what of the new buffer's bytes is new memory.
+  void exchange(std::size_t bytes, std::size_t fresh) {
     most_used_ = std::max(most_used_, used_ + bytes);
     const std::size_t most = most_used_ + most_used_ / 64;
-    while (exchanged_ < bytes && !kept_.empty() && used_ + bytes + reserved_ > most)
-      exchanged_ += drop(std::min(bytes - exchanged_, used_ + bytes + reserved_ - most));
-    exchanged_ -= std::min(exchanged_, bytes);
+    while (exchanged_ < fresh && !kept_.empty() && used_ + bytes + reserved_ > most)
+      exchanged_ += drop(std::min(fresh - exchanged_, used_ + bytes + reserved_ - most));
+    exchanged_ -= std::min(exchanged_, fresh);
   }
 
   std::mutex mutex_;
@@ -197,7 +259,7 @@ void BufferReturn::operator()(double* buffer) const noexcept {
   if (memory != nullptr)
     memory->free(buffer, bytes);
   else
-    Pool::instance().give(buffer, bytes);
+    Pool::instance().give(reinterpret_cast<char*>(buffer), bytes);
 }
 
 Buffer allocate_buffer(std::int64_t count, MemoryResource* memory) {

@@ -6,10 +6,13 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <future>
 #include <map>
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/buffer_pool.h"
 #include "server/bound/bounds.h"
@@ -362,6 +365,58 @@ TEST(BufferPool, PiecesOfALargeBufferBecomeOneAgain) {
 #endif
     EXPECT_LE(buffer_reserve_bytes(), std::int64_t{9} << 20);
   }
+}
+
+#ifndef __SANITIZE_ADDRESS__  // It watches every buffer by itself.
+// A large one is made of the pages that several smaller ones left, which have content where new ones would be clear.
+TEST(BufferPool, PagesOfScatteredBuffersBecomeOne) {
+  constexpr std::int64_t kMebi = 1 << 17, kPage = 512;  // Doubles.
+  release_unneeded_buffers();
+  release_unneeded_buffers();
+  std::vector<Array> buffers;
+  for (int i = 0; i < 12; ++i) {
+    buffers.push_back(Array::uninitialized({5 * kMebi}));
+    std::fill_n(buffers.back().address(), buffers.back().count(), i + 1.0);
+  }
+  for (std::size_t i = 0; i < 12; i += 2) buffers[i] = Array();
+  const std::int64_t left = buffer_reserve_bytes();
+  const Array large = Array::uninitialized({12 * kMebi});
+  EXPECT_LE(buffer_reserve_bytes(), left - (std::int64_t{12} << 20));
+  for (std::int64_t i = 0; i < large.count(); i += kPage) ASSERT_NE(large.data()[i], 0) << i;
+  std::fill_n(large.address(), large.count(), -1.0);
+  for (std::size_t i = 1; i < 12; i += 2) {
+    for (std::int64_t k = 0; k < buffers[i].count(); ++k)
+      ASSERT_EQ(buffers[i].data()[k], static_cast<double>(i + 1)) << i << ", " << k;
+  }
+}
+#endif
+
+TEST(BufferPool, BuffersOfSeveralThreadsNeverOverlap) {
+  const auto use = [](std::uint64_t seed) {
+    std::mt19937_64 draw(seed);
+    std::vector<std::pair<Array, double>> held;
+    const auto is_whole = [](const std::pair<Array, double>& one) {
+      const double* const data = one.first.data();
+      return std::all_of(data, data + one.first.count(), [&](double x) { return x == one.second; });
+    };
+    bool whole = true;
+    for (int i = 0; i < 300; ++i) {
+      if (held.size() == 8 || (!held.empty() && draw() % 2 == 0)) {
+        std::swap(held[draw() % held.size()], held.back());
+        whole = whole && is_whole(held.back());
+        held.pop_back();
+        continue;
+      }
+      const auto count = static_cast<std::int64_t>(
+          std::ldexp(1 + static_cast<double>(draw() % 1000) / 1000, 9 + static_cast<int>(draw() % 11)));
+      held.emplace_back(Array::uninitialized({count}), static_cast<double>(draw() % (1 << 30)));
+      std::fill_n(held.back().first.address(), count, held.back().second);
+    }
+    return whole && std::all_of(held.begin(), held.end(), is_whole);
+  };
+  std::vector<std::future<bool>> threads;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) threads.push_back(std::async(std::launch::async, use, seed));
+  for (std::future<bool>& thread : threads) EXPECT_TRUE(thread.get());
 }
 
 TEST(BufferPool, FreesWhatWasNotNeededSinceTheLastRelease) {
