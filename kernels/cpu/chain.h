@@ -75,6 +75,8 @@ template <class R>
 inline constexpr bool kMonotoneVector = false;
 template <class F>
 inline constexpr bool kMonotoneVector<primitive::element::Monotone<F>> = kHasVector<F>;
+template <class F, int kBend>
+inline constexpr bool kMonotoneVector<primitive::element::Gentle<F, kBend>> = kHasVector<F>;
 
 // What the operands' balls make of the results.
 struct BlockCarried {
@@ -89,6 +91,7 @@ struct BlockCarried {
     const double *const ra = block.r[0], *const rb = block.r[1], *const rc = block.r[2];
     double* const out = block.radius;
     if constexpr (E::kArity == 1 && kMonotoneVector<R>) {
+      if (nearly<R>()) return;
       alignas(kLine) double low[kChainBlock] = {}, high[kChainBlock] = {};
       for (std::int64_t i = 0; i < n; ++i) {
         low[i] = R::low(a[i], ra[i]);
@@ -96,7 +99,8 @@ struct BlockCarried {
       }
       kVector<typename R::Function>(low, low, n);
       kVector<typename R::Function>(high, high, n);
-      for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::between(ra[i], low[i], high[i], t[i]));
+      for (std::int64_t i = 0; i < n; ++i)
+        if (!R::is_near(a[i], ra[i], t[i])) out[i] = up(R::between(ra[i], low[i], high[i], t[i]));
     } else if constexpr (E::kArity == 1) {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], t[i]));
@@ -116,6 +120,24 @@ struct BlockCarried {
     } else {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], b[i], rb[i], c[i], rc[i], t[i]));
+    }
+  }
+
+  // Finds the radii of those balls that are so small that no value elsewhere is needed. Whether all are.
+  template <class R>
+  bool nearly() const {
+    if constexpr (requires { &R::near; }) {
+      const double *const a = block.x[0], *const ra = block.r[0], *const t = block.value;
+      double* const out = block.radius;
+      std::int64_t far = 0;
+#pragma omp simd reduction(| : far)
+      for (std::int64_t i = 0; i < block.count; ++i) {
+        out[i] = primitive::up(R::near(a[i], ra[i], t[i]));
+        far |= static_cast<std::int64_t>(!R::is_near(a[i], ra[i], t[i]));
+      }
+      return far == 0;
+    } else {
+      return false;
     }
   }
 

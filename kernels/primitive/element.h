@@ -57,7 +57,7 @@ PLUMBLINE_HOST_DEVICE constexpr auto visit(Primitive primitive, const Visitor& v
     case kSign:
       return visitor(Unary<kSign, s::Sign, Flat, Step<s::Sign>, Bitwise>{});
     case kExp:
-      return visitor(Unary<kExp, s::Exp, Slope, Monotone<s::Exp>, Exponential>{});
+      return visitor(Unary<kExp, s::Exp, Slope, Gentle<s::Exp, 1>, Exponential>{});
     case kExpm1:
       return visitor(Unary<kExpm1, s::Expm1, Slope, Monotone<s::Expm1>, ByProfile<Function::kExpm1>>{});
     case kLog:
@@ -75,11 +75,11 @@ PLUMBLINE_HOST_DEVICE constexpr auto visit(Primitive primitive, const Visitor& v
     case kCos:
       return visitor(Unary<kCos, s::Cos, Slope, Lipschitz, ByProfile<Function::kCos>>{});
     case kTanh:
-      return visitor(Unary<kTanh, s::Tanh, Slope, Monotone<s::Tanh>, ByProfile<Function::kTanh>>{});
+      return visitor(Unary<kTanh, s::Tanh, Slope, Gentle<s::Tanh, 2>, ByProfile<Function::kTanh>>{});
     case kErf:
       return visitor(Unary<kErf, s::Erf, Slope, Monotone<s::Erf>, ByProfile<Function::kErf>>{});
     case kSigmoid:
-      return visitor(Unary<kSigmoid, s::Sigmoid, Slope, Monotone<s::Sigmoid>, ByProfile<Function::kSigmoid>>{});
+      return visitor(Unary<kSigmoid, s::Sigmoid, Slope, Gentle<s::Sigmoid, 1>, ByProfile<Function::kSigmoid>>{});
     case kFloor:
       return visitor(Unary<kFloor, s::Floor, Flat, Step<s::Floor>, Bitwise>{});
     case kCeil:

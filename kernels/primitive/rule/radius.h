@@ -67,6 +67,28 @@ struct Monotone : Rule {
     if (!(r < kInfinity)) return kInfinity;
     return between(r, F::value(low(x, r)), F::value(above(x, r)), t);
   }
+  PLUMBLINE_HOST_DEVICE static bool is_near(double, double, double) { return false; }  // See Gentle.
+};
+
+// The same of a function whose slope changes gently, |f''| <= kBend f': within r of x it is at most f'(x) e^(kBend r)
+// (Gronwall), so that f moves by at most f'(x) (e^(kBend r) - 1) / kBend, and up to kBend r = 1 the convex (e^y - 1) /
+// y lies below its chord 1 + (e - 2) y. No value of f elsewhere is needed. Of exp, tanh and sigmoid f'' is exp, -2 tanh
+// tanh' and (1 - 2 sigmoid) sigmoid'.
+template <class F, int kBend>
+struct Gentle : Monotone<F> {
+  PLUMBLINE_HOST_DEVICE static bool is_near(double x, double r, double t) {
+    return (kBend * r <= 1) & (x - x == 0) & (t - t == 0);
+  }
+  // Where it is near. t may be some ULPs off, by which f'(x) is found, and from which f is told.
+  PLUMBLINE_HOST_DEVICE static double near(double x, double r, double t) {
+    const double chord = 0.7183;  // e - 2, rounded up.
+    const double slope = F::derivative(x, t) + 0x1p-48 * std::fabs(t);
+    const double moved = r * slope * (1 + chord * (kBend * r)) + 0x1p-49 * std::fabs(t) + 8 * kLeast;
+    return r == 0 ? 0.0 : moved;
+  }
+  PLUMBLINE_HOST_DEVICE static double radius(double x, double r, double t) {
+    return is_near(x, r, t) ? near(x, r, t) : Monotone<F>::radius(x, r, t);
+  }
 };
 
 // The same of a step function, whose values are exact.
