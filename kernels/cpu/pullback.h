@@ -115,6 +115,12 @@ inline double drift_of(const primitive::ElementRounding& rounding, const ChainBl
   const double sign = rounding.sign, u = rounding.dropped_u;
   const bool absorbs = rounding.error.absorbs;
   const double *const x = block.x[0], *const y = block.x[1], *const t = block.value;
+  // In most blocks no operand is so small that any of it is dropped.
+  std::int64_t some = 0;
+#pragma omp simd reduction(| : some)
+  for (std::int64_t i = 0; i < block.count; ++i)
+    some |= static_cast<std::int64_t>(primitive::may_be_dropped(t[i], x[i], y[i], u));
+  if (some == 0) return 0;
   double drift = 0;
 #pragma omp simd reduction(+ : drift)
   for (std::int64_t i = 0; i < block.count; ++i) drift += primitive::dropped(g[i], t[i], x[i], y[i], sign, u, absorbs);

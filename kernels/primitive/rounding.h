@@ -62,6 +62,12 @@ PLUMBLINE_HOST_DEVICE inline double left_behind(double increment, double half_ul
   return magnitude <= kStagnant * half_ulp ? std::copysign(std::min(magnitude, half_ulp), increment) : 0.0;
 }
 
+// Whether any of the smaller operand of an addition with this result may be left behind.
+PLUMBLINE_HOST_DEVICE inline bool may_be_dropped(double t, double x, double y, double u) {
+  const double smaller = std::min(std::fabs(x), std::fabs(y));
+  return (smaller <= kStagnant * (u * std::fabs(t))) & (smaller > 0);
+}
+
 // What an addition t = x + sign y drops, of both operands the smaller; times its cotangent. `u`: of the result.
 // `absorbs`: y may stand for infinity.
 PLUMBLINE_HOST_DEVICE inline double dropped(double a, double t, double x, double y, double sign, double u,
