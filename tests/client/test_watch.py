@@ -332,18 +332,33 @@ with audit.step():
     assert daemon.step_numbers() == [0]
 
 
+# In a process of its own: in one that used autograd's threads before, as other tests do, a forked child cannot train.
 def test_a_forked_child_trains_on(daemon: RecordingDaemon) -> None:
-    job = Job(daemon.address)
-    job.step()
-    assert job.audit.flush(10)
-    child = os.fork()
-    if child == 0:
-        job.step()
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert status == 0
-    job.judged(daemon)
-    job.audit.close()
+    program = f"""
+import os, torch, plumbline
+model = torch.nn.Linear(4, 4)
+audit = plumbline.watch(model, None, {daemon.address!r}, job="fork", every=1)
+
+def train():
+    with audit.step():
+        model(torch.ones(2, 4)).sum().backward()
+
+train()
+assert audit.flush(10)
+child = os.fork()
+if child == 0:
+    try:
+        train()
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0
+train()
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment)
+    assert daemon.step_numbers() == [0, 1]
 
 
 def test_names_inside_of_wrappers(daemon: RecordingDaemon) -> None:
