@@ -119,7 +119,7 @@ inline double drift_of(const primitive::ElementRounding& rounding, const ChainBl
   std::int64_t some = 0;
 #pragma omp simd reduction(| : some)
   for (std::int64_t i = 0; i < block.count; ++i)
-    some |= static_cast<std::int64_t>(primitive::may_be_dropped(t[i], x[i], y[i], u));
+    some |= static_cast<std::int64_t>(primitive::may_drop(t[i], x[i], y[i], u));
   if (some == 0) return 0;
   double drift = 0;
 #pragma omp simd reduction(+ : drift)

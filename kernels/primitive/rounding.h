@@ -57,15 +57,12 @@ Events events(const Arithmetic& arithmetic);
 // distribution decides. Beyond kStagnant u |sum|, four ulps, the errors of a smooth distribution have lost their mean.
 // What is left has the increment's sign: increments of both signs cancel here as they do in the execution.
 inline constexpr double kStagnant = 8;
+PLUMBLINE_HOST_DEVICE inline bool stagnates(double magnitude, double half_ulp) {
+  return magnitude <= kStagnant * half_ulp;
+}
 PLUMBLINE_HOST_DEVICE inline double left_behind(double increment, double half_ulp) {
   const double magnitude = std::fabs(increment);
-  return magnitude <= kStagnant * half_ulp ? std::copysign(std::min(magnitude, half_ulp), increment) : 0.0;
-}
-
-// Whether any of the smaller operand of an addition with this result may be left behind.
-PLUMBLINE_HOST_DEVICE inline bool may_be_dropped(double t, double x, double y, double u) {
-  const double smaller = std::min(std::fabs(x), std::fabs(y));
-  return (smaller <= kStagnant * (u * std::fabs(t))) & (smaller > 0);
+  return stagnates(magnitude, half_ulp) ? std::copysign(std::min(magnitude, half_ulp), increment) : 0.0;
 }
 
 // What an addition t = x + sign y drops, of both operands the smaller; times its cotangent. `u`: of the result.
@@ -76,6 +73,12 @@ PLUMBLINE_HOST_DEVICE inline double dropped(double a, double t, double x, double
   const bool nothing = absorbs & absorbed(x, t);
   const double left = nothing ? 0.0 : left_behind(increment, u * std::fabs(t)), lost = a * left;
   return ((a == 0) | (left == 0)) ? 0.0 : lost;
+}
+
+// Whether it can drop anything.
+PLUMBLINE_HOST_DEVICE inline bool may_drop(double t, double x, double y, double u) {
+  const double smaller = std::min(std::fabs(x), std::fabs(y));
+  return stagnates(smaller, u * std::fabs(t)) & (smaller > 0);
 }
 
 // How an elementwise result is rounded.

@@ -319,6 +319,12 @@ def test_wrong_options() -> None:
             Job("unix:/nowhere", **options)
 
 
+def run_alone(program: str) -> None:
+    """In a process of its own, which must end well."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment)
+
+
 def test_exit_of_the_process_flushes_and_ends(daemon: RecordingDaemon) -> None:
     program = f"""
 import torch, plumbline
@@ -327,8 +333,7 @@ audit = plumbline.watch(model, None, {daemon.address!r}, job="exit", every=1)
 with audit.step():
     model(torch.ones(2, 4)).sum().backward()
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment)
+    run_alone(program)
     assert daemon.step_numbers() == [0]
 
 
@@ -356,8 +361,7 @@ _, status = os.waitpid(child, 0)
 assert status == 0
 train()
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment)
+    run_alone(program)
     assert daemon.step_numbers() == [0, 1]
 
 
