@@ -34,8 +34,8 @@ using absl::StrCat;
 using google::protobuf::io::ArrayInputStream;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::ConcatenatingInputStream;
+using google::protobuf::io::CopyingOutputStreamAdaptor;
 using google::protobuf::io::FileInputStream;
-using google::protobuf::io::FileOutputStream;
 using google::protobuf::io::LimitingInputStream;
 using google::protobuf::io::ZeroCopyInputStream;
 
@@ -64,20 +64,60 @@ struct File {
   File& operator=(const File&) = delete;
 };
 
-// XXH3-64 of the first `bytes` of a file, canonical; -1 on a read error or a shorter file.
+// XXH3-64 of what is added.
+class Checksum {
+ public:
+  Checksum() : state_(XXH3_createState(), &XXH3_freeState) { XXH3_64bits_reset(state_.get()); }
+  void add(const void* data, std::size_t bytes) { XXH3_64bits_update(state_.get(), data, bytes); }
+  XXH64_canonical_t canonical() const {
+    XXH64_canonical_t sum;
+    XXH64_canonicalFromHash(&sum, XXH3_64bits_digest(state_.get()));
+    return sum;
+  }
+
+ private:
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
+};
+
+// To a file, with the checksum of what was written: to read it again for that takes as long as writing it.
+class SummedOutput : public google::protobuf::io::CopyingOutputStream {
+ public:
+  explicit SummedOutput(int descriptor) : descriptor_(descriptor) {}
+  bool Write(const void* buffer, int size) override {
+    sum_.add(buffer, static_cast<std::size_t>(size));
+    for (const char* from = static_cast<const char*>(buffer); size > 0;) {
+      const ssize_t written = ::write(descriptor_, from, static_cast<std::size_t>(size));
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) {
+        error_ = errno;
+        return false;
+      }
+      from += written;
+      size -= static_cast<int>(written);
+    }
+    return true;
+  }
+  const Checksum& sum() const { return sum_; }
+  int error() const { return error_; }  // 0: none.
+
+ private:
+  int descriptor_, error_ = 0;
+  Checksum sum_;
+};
+
+// Of the first `bytes` of a file, canonical; -1 on a read error or a shorter file.
 int checksum(int descriptor, std::uint64_t bytes, XXH64_canonical_t* sum) {
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
-  XXH3_64bits_reset(state.get());
+  Checksum of;
   std::vector<char> buffer(1 << 18);
   std::uint64_t done = 0;
   while (done < bytes) {
     const auto want = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), bytes - done));
     const ssize_t got = pread(descriptor, buffer.data(), want, static_cast<off_t>(done));
     if (got <= 0) return -1;
-    XXH3_64bits_update(state.get(), buffer.data(), static_cast<std::size_t>(got));
+    of.add(buffer.data(), static_cast<std::size_t>(got));
     done += static_cast<std::uint64_t>(got);
   }
-  XXH64_canonicalFromHash(sum, XXH3_64bits_digest(state.get()));
+  *sum = of.canonical();
   return 0;
 }
 
@@ -251,11 +291,12 @@ absl::Status check_seal(int descriptor, std::uint64_t end, const char* magic) {
 absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceContent content, const std::string& path,
                                                const std::string& trace_id) {
   const std::string part = path + ".part";
-  File file(open(part.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  File file(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (file.descriptor < 0) return disk_error("create", part, errno);
   std::uint64_t bytes = 0;
+  SummedOutput output(file.descriptor);
   {
-    FileOutputStream stream(file.descriptor, 1 << 18);
+    CopyingOutputStreamAdaptor stream(&output, 1 << 18);
     bool written = true;
     {
       google::protobuf::io::CodedOutputStream coded(&stream);
@@ -273,7 +314,7 @@ absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceC
     written = stream.Flush() && written;
     bytes = static_cast<std::uint64_t>(stream.ByteCount());
     if (!written) {
-      const int error = stream.GetErrno() != 0 ? stream.GetErrno() : EIO;
+      const int error = output.error() != 0 ? output.error() : EIO;
       unlink(part.c_str());
       return disk_error("write", part, error);
     }
@@ -281,9 +322,8 @@ absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceC
   // What is kept for a verdict is on disk before the verdict says so; a reference's trace that a power loss takes is
   // missed where it is looked for.
   const bool durable = content == TraceContent::kWhole;
-  XXH64_canonical_t sum;
-  if (checksum(file.descriptor, bytes, &sum) != 0 ||
-      pwrite(file.descriptor, sum.digest, kChecksumBytes, static_cast<off_t>(bytes)) !=
+  const XXH64_canonical_t sum = output.sum().canonical();
+  if (pwrite(file.descriptor, sum.digest, kChecksumBytes, static_cast<off_t>(bytes)) !=
           static_cast<ssize_t>(kChecksumBytes) ||
       (durable && fsync(file.descriptor) != 0) || rename(part.c_str(), path.c_str()) != 0) {
     const int error = errno;
