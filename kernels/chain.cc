@@ -38,9 +38,10 @@ void Chain::ask(std::vector<std::size_t> ends) {
   }
 }
 
-ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count) {
+ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count,
+                std::span<const Array> into) {
   if (chain.steps().empty()) return {};
-  return current_operations().run_chain(chain, inputs, count);
+  return current_operations().run_chain(chain, inputs, count, into);
 }
 
 }  // namespace plumbline

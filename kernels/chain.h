@@ -117,7 +117,9 @@ struct ChainResult {
   Later<std::vector<Largest>> largest = std::vector<Largest>();
 };
 
-// On the backend that the calling thread computes on; the host's uses that thread alone.
-ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count);
+// On the backend that the calling thread computes on; the host's uses that thread alone. `into`: by end, where its
+// values go, which are row-major; none: to arrays of their own.
+ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count,
+                std::span<const Array> into = {});
 
 }  // namespace plumbline

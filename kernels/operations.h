@@ -34,7 +34,7 @@ struct Operations {
   void (*add_bounds)(Array& out, const Array& a, const Array& b);  // out = a + b, rounded up.
   Later<Largest> (*largest)(const Array& radii, const Array& values);
 
-  ChainResult (*run_chain)(const Chain&, std::span<const ChainInput>, std::int64_t count);
+  ChainResult (*run_chain)(const Chain&, std::span<const ChainInput>, std::int64_t count, std::span<const Array> into);
   Later<std::vector<PulledBack>> (*pull_back)(const Pullback&, std::span<const PulledFunctional>,
                                               std::span<const Array> errors, std::int64_t begin, std::int64_t count);
   Later<Comparison> (*compare)(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values,

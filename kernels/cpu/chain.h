@@ -204,12 +204,13 @@ inline void enclose_block(const Chain::Step& step, const ChainBlock& block) {
 
 }  // namespace internal
 
-inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count) {
+inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count,
+                       std::span<const Array> into) {
   using internal::kChainBlock;
   const std::size_t sources = inputs.size(), slots = chain.slots();
   ChainResult result;
   for (const std::size_t end : chain.ends()) {
-    result.values.push_back(Array::uninitialized({count}));
+    result.values.push_back(into.empty() ? Array::uninitialized({count}) : into[result.values.size()]);
     if (chain.enclosed()) result.radii.push_back(chain.enclosed(end) ? Bound{Array::uninitialized({count})} : Bound{});
   }
   std::vector<Largest> largest(chain.enclosed() ? chain.steps().size() : 0);

@@ -105,7 +105,8 @@ __global__ void __launch_bounds__(kChainThreads, 5) chain_kernel(std::int64_t co
 
 }  // namespace internal
 
-inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count) {
+inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count,
+                       std::span<const Array> into) {
   Queue* const queue = current_queue();
   const auto steps = static_cast<std::uint32_t>(chain.steps().size());
   const bool enclosed = chain.enclosed();
@@ -118,7 +119,7 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
   const bool small = queue != nullptr && internal::work_of_chain(count, steps) <= queue->host_work() &&
                      std::ranges::none_of(inputs, internal::away);
   if (queue == nullptr || count == 0 || small || shared(threads) > internal::kChainShared)
-    return cpu::run(chain, inputs, count);
+    return cpu::run(chain, inputs, count, into);
 
   Residents residents(*queue);
   std::vector<internal::DeviceSource> sources;
@@ -127,7 +128,7 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
   ChainResult result;
   std::vector<internal::DeviceEnd> ends;
   for (const std::size_t end : chain.ends()) {
-    result.values.push_back(Array::uninitialized({count}));
+    result.values.push_back(into.empty() ? Array::uninitialized({count}) : into[result.values.size()]);
     if (enclosed) result.radii.push_back(chain.enclosed(end) ? Bound{Array::uninitialized({count})} : Bound{});
     double* const radii = enclosed && result.radii.back() ? result.radii.back().values.device_write() : nullptr;
     ends.push_back({static_cast<std::uint32_t>(end - inputs.size()), result.values.back().device_write(), radii});

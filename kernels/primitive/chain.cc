@@ -13,8 +13,9 @@
 
 namespace plumbline::primitive {
 
-ChainResult run_chain(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count) {
-  return loop::run(chain, inputs, count);
+ChainResult run_chain(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count,
+                      std::span<const Array> into) {
+  return loop::run(chain, inputs, count, into);
 }
 
 Later<std::vector<PulledBack>> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,

@@ -11,7 +11,8 @@
 namespace plumbline::primitive {
 
 // chain.cc
-ChainResult run_chain(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count);
+ChainResult run_chain(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count,
+                      std::span<const Array> into);
 Later<std::vector<PulledBack>> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
                                          std::span<const Array> errors, std::int64_t begin, std::int64_t count);
 Later<Comparison> compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values,

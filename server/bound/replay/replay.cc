@@ -342,10 +342,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
     const Tiles tiles(*graph, replay, *chain);
     Array result = Array::uninitialized(graph->nodes[id].shape);
     cpu::parallel_for(count_tiles(*chain), 1, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t t = first; t < last; ++t) {
-        const Tile tile = tiles.tile(t);
-        std::copy_n(tile.ends.front().data(), tile.length, result.address() + tile.begin);
-      }
+      for (std::int64_t t = first; t < last; ++t) tiles.tile(t, {&result, 1});
     });
     return result;
   }

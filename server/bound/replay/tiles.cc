@@ -210,7 +210,7 @@ Tiles::Tiles(const Graph& graph, const Replay& replay, const TiledChain& chain, 
   code_.ask(std::move(ends));
 }
 
-Tile Tiles::tile(std::int64_t index) const {
+Tile Tiles::tile(std::int64_t index, std::span<const Array> into) const {
   const std::int64_t length = tile_length(chain_.count);
   Tile tile{index * length, std::min(length, chain_.count - index * length), {}, {}};
   const auto window = [&](const Array& whole) {
@@ -236,7 +236,9 @@ Tile Tiles::tile(std::int64_t index) const {
     if (ball.radii) input.radii = {window(ball.radii.values)};
     if (ball.unrounded) input.radii = with_storage_rounding(*ball.unrounded, input.values, {});
   }
-  ChainResult found = run(code_, inputs, tile.length);
+  std::vector<Array> places;
+  for (const Array& whole : into) places.push_back(window(whole));
+  ChainResult found = run(code_, inputs, tile.length, places);
   for (std::size_t end : chain_.ends) {
     const bool source = end < sources_.size();
     const auto k = static_cast<std::size_t>(std::ranges::find(code_.ends(), end) - code_.ends().begin());

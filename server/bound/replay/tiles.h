@@ -71,7 +71,9 @@ struct ChainBalls {
 class Tiles {
  public:
   Tiles(const Graph& graph, const Replay& replay, const TiledChain& chain, ChainBalls balls = {});
-  Tile tile(std::int64_t index) const;
+  // `into`: by step that is an end, in the ends' order, an array of all elements, row-major, to which it writes its
+  // values. None: they have memory of their own.
+  Tile tile(std::int64_t index, std::span<const Array> into = {}) const;
 
  private:
   const TiledChain& chain_;
