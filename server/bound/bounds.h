@@ -186,6 +186,10 @@ struct Bounds {
   // Updates of a program whose counterpart holds the same parameters and leaves all of its own as they were.
   std::vector<MissingTap> unmoved;
   GradientApart apart;  // Of those that the programs leave apart, the one that lies farthest, confirmed.
+  // The programs do no more than add to gradients, and the target's loss and gradients are so many times the
+  // reference's; or they compute the same, or that, only if the gradients that earlier steps left, which were not
+  // judged, are so many times the reference's. No tap's mathematics was answered.
+  std::optional<double> common_scale, supposed_scale;
   // Parameters of which one program tells what was added to them and the other what they become: not compared.
   std::vector<std::string> told_otherwise;
   std::vector<std::string> skipped_taps;      // One side skipped their update, since it found an overflow.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/profile.h"
 #include "server/bound/bounds.h"
@@ -21,6 +22,9 @@ struct BoundsInput {
   double alpha = 1e-3;                 // Probability of a false alarm that this step may spend, in (0, 1).
   const GoldenStep* golden = nullptr;  // In place of a reference; the target's leaves equal its own. Null: none.
   ObservedProducts products = ObservedProducts::kRowsFirst;
+  // The contents of all gradients that the step before left are so many times the reference's, as it was judged. Empty:
+  // not known.
+  std::optional<double> carried_scale = 1;
 };
 
 }  // namespace plumbline

@@ -29,6 +29,7 @@ v1::TraceHeader::Memory memory_of(const TraceRecord& record) {
   for (const std::string& name : record.previous_reference_updates) memory.add_reference_updates(name);
   memory.set_gradient_apart(record.previous_apart.leaf);
   memory.set_apart_by(record.previous_apart.by);
+  if (record.previous_apart.scale != 1) memory.set_gradient_scale(record.previous_apart.scale);
   return memory;
 }
 
@@ -37,7 +38,8 @@ void remember(const v1::TraceHeader::Memory& memory, TraceRecord* record) {
   record->previous_digests = read(memory.digests());
   record->previous_untouched = read(memory.untouched());
   record->previous_reference_updates = {memory.reference_updates().begin(), memory.reference_updates().end()};
-  record->previous_apart = {memory.gradient_apart(), memory.apart_by()};
+  record->previous_apart = {memory.gradient_apart(), memory.apart_by(),
+                            memory.has_gradient_scale() ? memory.gradient_scale() : 1};
 }
 
 }  // namespace plumbline

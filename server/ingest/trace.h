@@ -190,6 +190,7 @@ struct GoldenStep;
 struct GradientApart {
   std::string leaf;  // That the next step has of it, "state:NAME.grad"; empty: there is none.
   double by = 0;     // Norm of the difference over the reference's, in exact arithmetic.
+  double scale = 1;  // The contents of all that it leaves are so many times the reference's; 0: not known.
   bool operator==(const GradientApart&) const = default;
 };
 

@@ -475,6 +475,20 @@ bool decide_told_otherwise(const JudgeInput& input, Verdict* verdict) {
   return true;
 }
 
+// Gradients that are left from step to step are the reference's but for one factor.
+bool decide_scale(const JudgeInput& input, Verdict* verdict) {
+  const Bounds& bounds = *input.bounds;
+  if (bounds.supposed_scale)
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference agree only if the gradients that earlier steps left, which were not audited, are " +
+               number(*bounds.supposed_scale) + " times the reference's: audit those steps, too.");
+  else if (bounds.common_scale)
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "The loss and all gradients that this step leaves are " + number(*bounds.common_scale) +
+               " times the reference's. The step whose optimizer takes them tells whether that is taken out.");
+  return bounds.supposed_scale || bounds.common_scale;
+}
+
 WantedOutputs wanted_outputs(const JudgeInput& input, const Verdict& verdict) {
   if (!input.outputs && verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution)
     return WantedOutputs::kNext;
@@ -499,7 +513,8 @@ Verdict judge(const JudgeInput& input) {
       !decide_range(input, &verdict) && !decide_structure(input, &verdict) && !decide_carried(input, &verdict) &&
       !decide_mathematics(input, &verdict) && !decide_first_state(input, &verdict) &&
       !decide_reference(input, &verdict) && !decide_value(input, &verdict) && !decide_execution(input, &verdict) &&
-      !decide_told_otherwise(input, &verdict) && !decide_unmoved(input, &verdict) && !explain_range(input, &verdict))
+      !decide_told_otherwise(input, &verdict) && !decide_scale(input, &verdict) && !decide_unmoved(input, &verdict) &&
+      !explain_range(input, &verdict))
     decide_type_i(input, &verdict);
 
   for (const Finding& finding : bounds.findings)

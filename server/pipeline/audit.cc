@@ -63,11 +63,13 @@ Verdict judged(const Trace& target, const AuditRequestContext& context, Gradient
   if (paired) check_work(reference, context.work_max);
   const double lowering = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
-  const Bounds bounds =
-      compute_bounds({&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest),
-                      alpha_of(target.identity.step, context.alpha), context.golden, context.products});
+  const bool follows = context.previous != nullptr && context.previous->step + 1 == target.identity.step;
+  const Bounds bounds = compute_bounds(
+      {&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest),
+       alpha_of(target.identity.step, context.alpha), context.golden, context.products,
+       follows && context.previous->apart.scale != 0 ? std::optional(context.previous->apart.scale) : std::nullopt});
   JudgeInput input{&graph, &bounds, {}, false, {}, paired ? &reference : nullptr};
-  input.follows = context.previous != nullptr && context.previous->step + 1 == target.identity.step;
+  input.follows = follows;
   if (input.follows) {
     input.changed_leaves = changed_leaves(target, context.previous->digests.left);
     forget_cleared(graph, &input.changed_leaves);
@@ -84,7 +86,13 @@ Verdict judged(const Trace& target, const AuditRequestContext& context, Gradient
   input.diverged = diverged_parameters(target);
   if (context.golden != nullptr) input.reference_name = context.golden_name;
   Verdict verdict = judge(input);
-  *apart = bounds.apart;
+  // Gradients that nothing had a part in are still what the step before left.
+  const auto untouched = [](const Graph& of) {
+    return of.carried.empty() && std::ranges::none_of(of.taps, [](const GraphTap& tap) {
+             return tap.kind == TapKind::kGradient || tap.kind == TapKind::kUpdate;
+           });
+  };
+  *apart = follows && untouched(graph) && untouched(reference) ? context.previous->apart : bounds.apart;
   cover_modules(target, graph.coverage, &verdict);
   verdict.wanted = graph.wanted;
   if (graph.coverage.untold > 0)

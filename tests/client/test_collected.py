@@ -332,8 +332,11 @@ def test_without_an_optimizer_what_backward_left_is_compared(server: str) -> Non
     class Alone(Training):
         weight = 1.0
 
-        def step(self, number: int) -> None:
+        def __init__(self) -> None:
+            super().__init__(None)
             self.optimizers = []
+
+        def step(self, number: int) -> None:
             self.net.zero_grad()
             draw = torch.Generator().manual_seed(number)
             (self.loss(torch.randn(4, 6, generator=draw)) * self.weight).backward()
@@ -341,5 +344,5 @@ def test_without_an_optimizer_what_backward_left_is_compared(server: str) -> Non
     class Wrong(Alone):
         weight = 1.5
 
-    agree(pair(server, Alone(None), Alone(None), "alone"))
-    accused(pair(server, Alone(None), Wrong(None), "alone-wrong"))
+    agree(pair(server, Alone(), Alone(), "alone"))
+    accused(pair(server, Alone(), Wrong(), "alone-wrong"))

@@ -238,7 +238,7 @@ class _Run:
             raise PlumblineError(f"{self.name}: no daemon answers at the address")
         assert self._transport.plan is not None
         step = StepCapture(
-            self._transport.plan.wanting(self._ask_for),
+            self._transport.plan.wanting(self._ask_for).alone(),
             Pool(),
             outputs=outputs,
             automatic_taps=False,

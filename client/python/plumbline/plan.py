@@ -65,6 +65,12 @@ class Plan:
         plan._infos, plan._special = {}, {}
         return plan
 
+    def alone(self) -> Plan:
+        """This plan, for a step that no other follows: nothing adds to the gradients that it leaves."""
+        plan = copy.copy(self)
+        plan.carried = False
+        return plan
+
     def info(self, func: Any) -> OperatorInfo:
         known = self._infos.get(id(func))  # Hashing an operation takes longer.
         if known is None:

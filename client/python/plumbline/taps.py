@@ -442,8 +442,7 @@ class Taps:
         watched = self._watched.get((UPDATE, f"update:{name}"))
         if watched is not None and not self._is_as_it_was(watched):
             return "written"
-        held = [parameters_of(optimizer) for optimizer in self._optimizers]
-        return "left" if any(ids is None or id(parameter) in ids for ids in held) else "untrained"
+        return "left" if _holds(map(parameters_of, self._optimizers), parameter) else "untrained"
 
     # What the step leaves: parameters, buffers, state of optimizers and of the user, by whatever they were written.
 
@@ -495,18 +494,27 @@ class Taps:
                     self._left[tap] = (STATE_TAP, [self._observe(local(tensor), 1.0)])
 
     def _take_carried(self) -> None:
-        """Takes the gradients that lie where the next backward adds to them, without their content. Of those that hold
-        a loss's scale nothing is said, nor of those that ranks share."""
+        """Takes the gradients that lie where the next backward adds to them, and an optimizer may take them, without
+        their content and a gradient scaler's scale. Of those that ranks share nothing is said."""
         recorder = self._recorder
-        if not recorder.plan.carried or recorder.ranks > 1 or self._gradients.weight != 1:
+        if not recorder.plan.carried or recorder.ranks > 1:
             return
+        held = [parameters_of(optimizer) for optimizer in self._optimizers]
         for parameter, name in self.names.items():
             gradient = parameter.grad
             if gradient is None or local(gradient) is not gradient or part_of(gradient, parameter) is not None:
                 continue
+            if not _holds(held, parameter):
+                continue
             entry = recorder.storages.entry(gradient) if modelled(gradient) else None
             if entry is not None and entry.value and not entry.pending and not entry.foreign:
-                self._left.setdefault(f"state:{name}.grad", (CARRIED, [(recorder.window(gradient), 1.0, 0)]))
+                term = (recorder.window(gradient), self._gradients.weight, 0)
+                self._left.setdefault(f"state:{name}.grad", (CARRIED, [term]))
+
+
+def _holds(held: Iterable[set[int] | None], parameter: torch.Tensor) -> bool:
+    """Whether one of the optimizers that step on these may step on the parameter."""
+    return any(ids is None or id(parameter) in ids for ids in held)
 
 
 def parameters_of(optimizer: Any) -> set[int] | None:

@@ -112,6 +112,12 @@ bool has_parameter(const Graph& graph, const std::string& name) {
          });
 }
 
+bool carries(const Graph& graph, const std::string& parameter) {
+  return std::ranges::any_of(graph.leaves, [&](const GraphLeaf& leaf) {
+    return carried_gradient(leaf.role, leaf.name) && leaf.name == "state:" + parameter + ".grad";
+  });
+}
+
 // The first operation that takes the parameter; nothing: none does.
 std::optional<NodeId> first_use(const Graph& graph, const std::string& parameter) {
   const auto leaf = std::ranges::find(graph.leaves, "param:" + parameter, &GraphLeaf::name);
@@ -190,6 +196,12 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, boo
     if (const std::string parameter = parameter_of(other, tap); !parameter.empty())
       sorts.insert(sort_of(tap, parameter));
   }
+  const auto note_told_otherwise = [bounds](const std::string& name) {
+    if (std::ranges::find(bounds->told_otherwise, name) == bounds->told_otherwise.end())
+      bounds->told_otherwise.push_back(name);
+  };
+  const auto updates = [](const GraphTap& tap) { return tap.kind == TapKind::kUpdate; };
+  const bool moves = std::ranges::any_of(graph.taps, updates) || std::ranges::any_of(other.taps, updates);
   for (const GraphTap& tap : graph.taps) {
     const std::string parameter = parameter_of(graph, tap);
     if (is_other_reading(tap.name)) continue;  // Only a program that changes a gradient gives it.
@@ -198,9 +210,11 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, boo
       return tap.name.starts_with(one) && names.count(std::string(another) + tap.name.substr(one.size())) != 0;
     };
     if (told_as("param:", "update:") || told_as("update:", "param:")) {
-      const std::string name = tap.name.substr(tap.name.find(':') + 1);
-      if (std::ranges::find(bounds->told_otherwise, name) == bounds->told_otherwise.end())
-        bounds->told_otherwise.push_back(name);
+      note_told_otherwise(tap.name.substr(tap.name.find(':') + 1));
+      continue;
+    }
+    if (tap.kind == TapKind::kState && !parameter.empty() && !moves) {
+      note_told_otherwise(parameter);
       continue;
     }
     if (parameter.empty()) {
@@ -214,6 +228,7 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, boo
           {tap.name, tap.terms.front().node, in_reference, false, true, python_may_decide(graph, tap, other)});
     if (sorts.count(sort_of(tap, parameter)) == 0 || !has_parameter(other, parameter) || zero(tap)) continue;
     if (tap.kind == TapKind::kGradient) {
+      if (carries(other, parameter)) continue;  // It takes what earlier steps left.
       if (!known) known = trained(graph, other);
       if (*known && !(*known)->contains(parameter)) continue;  // A gradient that trains nothing.
     }

@@ -4,13 +4,18 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "kernels/sums.h"
+#include "server/bound/match/paired_taps.h"
 #include "server/bound/match/readings.h"
 #include "server/bound/match/transplant.h"
 #include "server/bound/pair/confirm.h"
+#include "server/bound/pair/replays.h"
 #include "server/bound/replay/taps.h"
 
 namespace plumbline {
@@ -77,6 +82,80 @@ Replay replay_taps(const Graph& graph, const std::vector<LeafValue>& leaves, con
   return replay(graph, leaves, Precision::kExact, overrides, nullptr, {.only = &nodes});
 }
 
+// What both programs carry and do not judge as they leave it.
+class CarriedGap {
+ public:
+  CarriedGap(const BoundsInput& input, const PairReplays& replays)
+      : carried_(pair_carried(*input.target, *input.reference)),
+        target_(with_taps(*input.target, carried_, &Pairs::value_type::first)),
+        reference_(with_taps(*input.reference, carried_, &Pairs::value_type::second)),
+        sides_(input),
+        replays_(replays) {
+    sides_.target = &target_;
+    sides_.reference = &reference_;
+    replays_.target = replay_taps(target_, replays.target_leaves, replays.target_overrides, replays.target);
+    replays_.reference =
+        replay_taps(reference_, replays.reference_leaves, replays.reference_overrides, replays.reference);
+    std::vector<PairedTap> pairs;
+    for (std::size_t i = 0; i < carried_.size(); ++i) pairs.push_back({i, i});
+    gap_.emplace(sides_, replays_, std::move(pairs));
+  }
+  CarriedGap(const CarriedGap&) = delete;
+
+  const Gap& gap() const { return *gap_; }
+  const BoundsInput& sides() const { return sides_; }  // With what is carried as taps.
+
+ private:
+  Pairs carried_;
+  Graph target_, reference_;
+  BoundsInput sides_;
+  PairReplays replays_;
+  std::optional<Gap> gap_;
+};
+
+bool is_loss(const GraphTap& tap) { return tap.kind == TapKind::kLoss && count(tap.shape) == 1; }
+
+double factor(const Gap& gap, const PairedTap& loss) {
+  return gap.of_target(loss).item() / gap.of_reference(loss).item();
+}
+
+// Whether gradients may be multiplied by it and divided again.
+bool is_factor(double x) { return std::fabs(x) > 1e-100 && std::fabs(x) < 1e100; }
+bool is_scale(double x) { return is_factor(x) && std::fabs(x - 1) > kReplayNoise; }
+
+// What losses of the target are times those of the reference, in any reading.
+std::set<double> scales_of_losses(const BoundsInput& input, const PairReplays& replays) {
+  const std::vector<GraphTap>&ours = input.target->taps, &theirs = input.reference->taps;
+  std::set<double> scales;
+  for (std::size_t t = 0; t < ours.size(); ++t)
+    for (std::size_t r = 0; r < theirs.size(); ++r)
+      if (is_loss(ours[t]) && is_loss(theirs[r]))
+        if (const double scale = factor(Gap(input, replays, {{t, r}}), {t, r}); is_scale(scale)) scales.insert(scale);
+  return scales;
+}
+
+// Whether losses and gradients of the target are so many times the reference's, what outlives the step is the same, and
+// other values are either.
+bool differ_by(double factor, const BoundsInput& input, const Gap& gap) {
+  constexpr std::size_t kOpenMax = 64;  // A sweep each; such are gradients of what cancels, as before a normalisation.
+  const auto parts = [&](const PairedTap& pair) { return gap.parting(pair) != Gap::Parting::kNone; };
+  if (std::ranges::any_of(gap.pairs(), parts)) return false;
+  Graph reference = *input.reference;
+  for (const PairedTap& pair : gap.pairs()) {
+    const TapKind kind = input.target->taps[pair.target].kind;
+    if (outlives_step(kind) || (kind == TapKind::kValue && gap.relative(pair) <= kReplayNoise)) continue;
+    for (GraphTap::Term& term : reference.taps[pair.reference].terms) term.weight *= factor;
+  }
+  BoundsInput sides = input;
+  sides.reference = &reference;
+  const Gap scaled(sides, gap.replays(), gap.pairs());
+  std::vector<Probe> open;
+  for (const PairedTap& pair : gap.pairs())
+    if (scaled.relative(pair) > kReplayNoise) open.push_back(scaled.probe(pair));
+  if (open.size() > kOpenMax) return false;
+  return open.empty() || std::ranges::all_of(scaled.ask(open), [](const Answer& answer) { return answer.passed(); });
+}
+
 const GraphLeaf* leaf_named(const Graph& graph, const std::string& name) {
   const auto found = std::ranges::find(graph.leaves, name, &GraphLeaf::name);
   return found == graph.leaves.end() ? nullptr : &*found;
@@ -84,21 +163,101 @@ const GraphLeaf* leaf_named(const Graph& graph, const std::string& name) {
 
 }  // namespace
 
+double content_scale(const Graph& target, const Graph& reference) {
+  const Names left = names_of(reference.carried);
+  for (const GraphTap& carried : target.carried)
+    if (const auto other = left.find(carried.name); other != left.end())
+      if (const double scale = other->second->terms[0].weight / carried.terms[0].weight; is_factor(scale)) return scale;
+  return 1;
+}
+
+std::optional<double> supposed_scale(const BoundsInput& input, const Replay& target_exact,
+                                     const MatchedReference& matched, const Correspondence& match, bool* common) {
+  const Graph &target = *input.target, &reference = *input.reference;
+  const std::vector<bool> used = used_by_taps(reference);
+  if (std::ranges::none_of(reference.leaves, [&](const GraphLeaf& leaf) {
+        return carried_gradient(leaf.role, leaf.name) && used[leaf.node] && leaf_named(target, leaf.name) != nullptr;
+      }))
+    return {};
+  for (const double scale : scales_of_losses(input, matched.replays)) {
+    Correspondence scaled = match;
+    scaled.reference_computed.clear();
+    unscale_carried(scale * content_scale(target, reference), target, reference, &scaled);
+    std::uint64_t shared = 0;
+    const PairReplays replays = replay_pair(input, target_exact, {}, &scaled, &shared);
+    std::vector<PairedTap> pairs = matched.pairs;
+    settle_readings({target, replays.target}, {reference, replays.reference}, &pairs);
+    const Gap gap(input, replays, std::move(pairs));
+    *common = !differ_by(1, input, gap);
+    if (!*common || common_scale(input, gap)) return scale;
+  }
+  return {};
+}
+
+std::optional<double> common_scale(const BoundsInput& input, const Gap& gap) {
+  const Graph &target = *input.target, &reference = *input.reference;
+  const auto named_alike = [](const GraphTap& a, const GraphTap& b) { return a.name == b.name; };
+  if (target.carried.empty() || !std::ranges::is_permutation(target.carried, reference.carried, named_alike)) return {};
+  const auto updates = [](const GraphTap& tap) { return tap.kind == TapKind::kUpdate; };
+  if (std::ranges::any_of(target.taps, updates) || std::ranges::any_of(reference.taps, updates)) return {};
+  const auto loss =
+      std::ranges::find_if(gap.pairs(), [&](const PairedTap& pair) { return is_loss(target.taps[pair.target]); });
+  if (loss == gap.pairs().end()) return {};
+  double scale = factor(gap, *loss);
+  if (std::isnan(scale))  // Both losses are zero, as of an empty batch.
+    scale = input.carried_scale.value_or(1) / content_scale(target, reference);
+  if (!is_scale(scale) || !differ_by(scale, input, gap)) return {};
+  const CarriedGap carried(input, gap.replays());
+  return differ_by(scale, carried.sides(), carried.gap()) ? std::optional(scale) : std::nullopt;
+}
+
+void unscale_carried(double scale, const Graph& target, const Graph& reference, Correspondence* match) {
+  for (std::size_t i = 0; i < reference.leaves.size(); ++i) {
+    const GraphLeaf& leaf = reference.leaves[i];
+    LeafValue& value = match->reference_values[i];
+    if (!carried_gradient(leaf.role, leaf.name) || leaf_named(target, leaf.name) == nullptr || !value) continue;
+    const Array own = weighted(static_cast<Array>(value), 1 / scale);
+    // The scale is known as exactly as two replays tell a loss.
+    Array width = weighted(own, 0x1p-40).on_host();
+    for (double& x : std::span(width.data(), static_cast<std::size_t>(width.count()))) x = std::fabs(x);
+    match->reference_freedoms[leaf.node] = width.reshape(reference.nodes[leaf.node].shape);
+    value = own;
+  }
+}
+
+namespace {
+
+// What the target makes of gradients that the reference, in whose step they have no part, leaves as both found them.
+GradientApart changed_alone(const BoundsInput& input, const PairReplays& replays) {
+  const Graph& target = *input.target;
+  const Names theirs = names_of(input.reference->carried);
+  Pairs alone;
+  for (const GraphTap& carried : target.carried)
+    if (!theirs.contains(carried.name) && leaf_named(*input.reference, carried.name) == nullptr &&
+        leaf_named(target, carried.name) != nullptr)
+      alone.emplace_back(&carried, &carried);
+  GradientApart farthest;
+  if (alone.empty() || !input.carried_scale) return farthest;
+  const Graph changing = with_taps(target, alone, &Pairs::value_type::first);
+  const Replay replay = replay_taps(changing, replays.target_leaves, replays.target_overrides, replays.target);
+  for (const GraphTap& carried : changing.taps) {
+    const GraphLeaf& leaf = *leaf_named(target, carried.name);
+    if (!leaf.bytes) continue;
+    const Array found = LeafValue(leaf.format, leaf.bytes, carried.shape);
+    const Array left = replayed_value(carried, replay);
+    const double by = apart(left, weighted(found, 1 / *input.carried_scale)).get().relative();
+    if (by > std::max(farthest.by, kReplayNoise) && norm2(left).get() > 0) farthest = {carried.name, by};
+  }
+  return farthest;
+}
+
+}  // namespace
+
 void compare_carried(const BoundsInput& input, const PairReplays& replays, Bounds* bounds) {
   if (replays.one_program) return;
-  const Pairs carried = pair_carried(*input.target, *input.reference);
-  if (carried.empty()) return;
-  const Graph target = with_taps(*input.target, carried, &Pairs::value_type::first),
-              reference = with_taps(*input.reference, carried, &Pairs::value_type::second);
-  std::vector<PairedTap> pairs;
-  for (std::size_t i = 0; i < carried.size(); ++i) pairs.push_back({i, i});
-  BoundsInput sides = input;
-  sides.target = &target;
-  sides.reference = &reference;
-  PairReplays both = replays;
-  both.target = replay_taps(target, replays.target_leaves, replays.target_overrides, replays.target);
-  both.reference = replay_taps(reference, replays.reference_leaves, replays.reference_overrides, replays.reference);
-  const Gap gap(sides, both, std::move(pairs));
+  if (GradientApart alone = changed_alone(input, replays); !alone.leaf.empty()) bounds->apart = std::move(alone);
+  const CarriedGap carried(input, replays);
+  const Gap& gap = carried.gap();
   const PairedTap* farthest = nullptr;
   double most = kReplayNoise;
   for (const PairedTap& pair : gap.pairs()) {
@@ -111,8 +270,16 @@ void compare_carried(const BoundsInput& input, const PairReplays& replays, Bound
   if (farthest == nullptr) return;
   const std::vector<Probe> probe{gap.probe(*farthest)};
   std::vector<Answer> answer = gap.ask(probe);
-  confirm(sides, gap, probe, &answer);
-  if (answer.front().failed() && answer.front().confirmed) bounds->apart = {target.taps[farthest->target].name, most};
+  confirm(carried.sides(), gap, probe, &answer);
+  if (!answer.front().failed() || !answer.front().confirmed) return;
+  bounds->apart = {carried.sides().target->taps[farthest->target].name, most};
+  // What another optimizer takes later may be scaled until then.
+  if (gap.pairs().size() != input.target->carried.size()) return;
+  const double content = content_scale(*input.target, *input.reference);
+  std::set<double> scales = scales_of_losses(input, replays);
+  scales.insert(input.carried_scale.value_or(1) / content);
+  for (const double scale : scales)
+    if (is_scale(scale) && differ_by(scale, carried.sides(), gap)) bounds->apart = {"", 0, scale * content};
 }
 
 void forget_cleared(const Graph& graph, std::vector<std::string>* leaves) {

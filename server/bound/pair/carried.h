@@ -3,14 +3,36 @@
 // (Bounds::apart), and accuses where that step reads it (still_apart).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "server/bound/bounds.h"
 #include "server/bound/input.h"
+#include "server/bound/match/correspondence.h"
 #include "server/bound/pair/gap.h"
+#include "server/bound/pair/pairing.h"
 
 namespace plumbline {
+
+// What the loss and all gradients of a step are times the reference's, where neither program does more than add to
+// gradients: the loss is scaled there, or a mean over micro-batches taken when they are done, and a later step takes
+// that out, or is accused. Empty: some differ by more, or by nothing.
+std::optional<double> common_scale(const BoundsInput& input, const Gap& gap);
+
+// What the contents of gradients that a step leaves are times the reference's where the gradients are the same: one of
+// them may hold a gradient scaler's scale.
+double content_scale(const Graph& target, const Graph& reference);
+
+// What the gradients that earlier steps left would have to be times the reference's, so that the programs compute the
+// same, or the same but for a common factor: where nobody knows what those steps did. Empty: that explains nothing.
+// `common`: set to whether there is a factor.
+std::optional<double> supposed_scale(const BoundsInput& input, const Replay& target_exact,
+                                     const MatchedReference& matched, const Correspondence& match, bool* common);
+
+// Gives the reference what its own gradients were before this step, where the contents of those of the target, which it
+// was given, are `scale` times as large.
+void unscale_carried(double scale, const Graph& target, const Graph& reference, Correspondence* match);
 
 // Sets bounds->apart, of those that both programs leave.
 void compare_carried(const BoundsInput& input, const PairReplays& replays, Bounds* bounds);

@@ -457,6 +457,8 @@ MatchedReference match_programs(const BoundsInput& input, const std::vector<Leaf
   bounds->paired = true;
   bounds->match = correspond(target, target_leaves, reference, leaf_values(reference));
   if (!bounds->match.missing.empty()) return {};
+  if (const double scale = input.carried_scale.value_or(1); scale != 1)
+    unscale_carried(scale, target, reference, &bounds->match);
 
   std::vector<LeafValue>& leaves = bounds->match.reference_values;
   MatchedReference matched;
@@ -545,6 +547,19 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   };
   const bool other_pattern = std::ranges::any_of(matched.pairs, parts);
   const bool failed = asked.failed() || other_pattern;
+  if (const std::optional<double> scale = failed ? common_scale(input, gap) : std::nullopt) {
+    bounds->common_scale = scale;
+    bounds->apart.scale = *scale * content_scale(*input.target, *input.reference);
+    return;
+  }
+  if (failed && !input.carried_scale) {
+    bool common = false;
+    bounds->supposed_scale = supposed_scale(input, target_exact, matched, bounds->match, &common);
+    if (bounds->supposed_scale) {
+      if (common) bounds->apart.scale = 0;  // What is left now is not known, either.
+      return;
+    }
+  }
   if (failed && !other_pattern &&
       (reconcile(input, target_exact, bounds->match.target_values, leaf_values(*input.reference), matched, asked,
                  bounds) ||
@@ -556,6 +571,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   set_answers(asked, bounds);
   note_patterns(gap, by_signs, bounds);
   compare_draws(input, replays, bounds);
+  bounds->apart.scale = content_scale(*input.target, *input.reference);
   compare_carried(input, replays, bounds);
   if (!matched.cuts.calls.empty()) compare_cuts(input, replays, matched.cuts, bounds);
   if (!failed) {

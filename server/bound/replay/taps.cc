@@ -12,14 +12,6 @@
 namespace plumbline {
 namespace {
 
-Array weighted(Array term, double weight) {
-  if (weight == 1) return term;
-  const Array source = term.materialize();
-  Array scaled = Array::uninitialized(source.shape());
-  current_operations().scale(scaled, weight, source);
-  return scaled;
-}
-
 // a + b for row-major arrays of one count.
 Array plus(const Array& a, const Array& b) {
   Array sum = Array::uninitialized(a.shape());
@@ -40,6 +32,14 @@ Later<bool> finite_all_over(const Array& values) {
 }
 
 }  // namespace
+
+Array weighted(Array term, double weight) {
+  if (weight == 1) return term;
+  const Array source = term.materialize();
+  Array scaled = Array::uninitialized(source.shape());
+  current_operations().scale(scaled, weight, source);
+  return scaled;
+}
 
 Array sum_of_terms(const GraphTap& tap, const std::vector<Array>& values) {
   Array sum;

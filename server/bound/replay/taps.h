@@ -18,6 +18,7 @@ Array replayed_value(const GraphTap& tap, const Replay& replay);  // Sum of weig
 Array seen_value(const GraphTap& tap, const Replay& replay);
 // What was observed of `length` elements from `begin` on, row-major.
 Array observed_part(const GraphTap& tap, std::int64_t begin, std::int64_t length);
+Array weighted(Array term, double weight);  // weight * term
 // Sum of weight * value, by term; all of one shape.
 Array sum_of_terms(const GraphTap& tap, const std::vector<Array>& values);
 Array reference_value(const GraphTap& tap);  // Decoded; empty if there is none.

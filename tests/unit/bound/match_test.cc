@@ -8,36 +8,19 @@
 #include "server/bound/compute.h"
 #include "server/bound/match/margin.h"
 #include "server/bound/match/readings.h"
-#include "server/bound/pair/carried.h"
 #include "server/bound/replay/taps.h"
-#include "tests/unit/bound/graph_builder.h"
+#include "tests/unit/bound/compared.h"
 
 namespace plumbline {
 namespace {
 
+using test::agree;
+using test::compared;
 using test::GraphBuilder;
+using test::held;
+using test::kX;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-const std::vector<double> kX = {0.1, -0.7, 1.3, 0.45};
-
-Bounds compared(const GraphBuilder& target, const GraphBuilder& reference) {
-  const Profile profile = ieee();
-  return compute_bounds({.target = &target.graph, .reference = &reference.graph, .profile = &profile, .seed = 5});
-}
-
-bool agree(const Bounds& bounds) {
-  bool any = false, all = true;
-  for (const Finding& finding : bounds.findings) {
-    any = any || finding.mathematics.asked;
-    all = all && (!finding.mathematics.asked || finding.mathematics.passed());
-  }
-  return any && all;
-}
-
-std::vector<double> held(std::vector<double> values) {
-  for (double& value : values) value = round_to(Format::kFloat32, value);
-  return values;
-}
 
 std::vector<double> mapped(double (*f)(double)) {
   std::vector<double> values;
@@ -537,45 +520,6 @@ TEST(Margins, ASignOfADifferenceIsOpenWhereItsTermsMayMeet) {
     EXPECT_EQ(margins.jump(1), 2);
     EXPECT_EQ(margins.jump(2), 0);
   }
-}
-
-// What a step does with gradients that the one before left: 2 w, and what it found.
-GraphBuilder accumulating(const std::vector<double>& carried, bool clips = false) {
-  GraphBuilder b;
-  const NodeId w = b.leaf({4}, held(kX), Format::kFloat32, "param:w", LeafRole::kParameter);
-  NodeId sum = b.op(Primitive::kAdd, {w, w}, {4});
-  if (!carried.empty())
-    sum = b.op(Primitive::kAdd, {b.leaf({4}, held(carried), Format::kFloat32, "state:w.grad", LeafRole::kState), sum},
-               {4});
-  b.tap("grad:w", TapKind::kGradient, sum, {0, 0, 0, 0});
-  b.graph.carried.push_back(b.graph.taps.back());
-  b.graph.carried.back().name = "state:w.grad";
-  if (clips) b.graph.carried.back().terms.front().node = b.op(Primitive::kMul, {sum, w}, {4});
-  return b;
-}
-
-TEST(Match, GradientsThatWereClearedAreNone) {
-  const std::vector<double> none, zeros = {0, 0, 0, 0}, some = {0.3, 0.1, -0.2, 0.7}, drifted = {0.31, 0.1, -0.2, 0.7};
-  EXPECT_TRUE(agree(compared(accumulating(none), accumulating(zeros))));
-  EXPECT_TRUE(agree(compared(accumulating(zeros), accumulating(none))));
-  EXPECT_TRUE(agree(compared(accumulating(drifted), accumulating(some))));
-  for (const auto& cleared : {none, zeros}) {
-    EXPECT_FALSE(agree(compared(accumulating(cleared), accumulating(some))));
-    EXPECT_FALSE(agree(compared(accumulating(some), accumulating(cleared))));
-  }
-}
-
-TEST(Match, WhatIsLeftApartIsNotedAndAccusesNobodyYet) {
-  const std::vector<double> some = {0.3, 0.1, -0.2, 0.7}, other = {0.9, -0.1, 0.5, 0.2};
-  const Bounds same = compared(accumulating(some), accumulating(some));
-  EXPECT_TRUE(same.apart.leaf.empty());
-  const Bounds left = compared(accumulating(some, true), accumulating(some));
-  EXPECT_TRUE(agree(left));
-  EXPECT_EQ(left.apart.leaf, "state:w.grad");
-  EXPECT_GT(left.apart.by, 0.1);
-  EXPECT_TRUE(still_apart(left.apart, accumulating(some).graph, accumulating(other).graph));
-  EXPECT_FALSE(still_apart(left.apart, accumulating(some).graph, accumulating(some).graph));
-  EXPECT_FALSE(still_apart(left.apart, accumulating(some).graph, accumulating({}).graph));
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST(TraceFile, ComesBackWithAllThatItsAuditWasAsked) {
   asked.previous_step = 4;
   asked.previous_digests = {{"param:w", "00:8"}};
   asked.previous_reference_updates = {"update:w"};
-  asked.previous_apart = {"state:w.grad", 0.5};
+  asked.previous_apart = {"state:w.grad", 0.5, 2};
   ASSERT_TRUE(write_trace_file(asked, TraceContent::kWhole, path).ok());
   const auto again = read_trace_file(path);
   ASSERT_TRUE(again.ok()) << again.status();
