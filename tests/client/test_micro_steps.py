@@ -24,6 +24,7 @@ class Program:
     kept: int = 0  # So many parameters have an optimizer of their own, which takes their gradients after all steps.
     scaler: bool = False
     heads: bool = False  # Each micro-batch has a head of its own.
+    cancels: bool = False  # Losses are what rounding leaves of terms that cancel, as of normalised advantages.
     meddle: Callable[[int, nn.Module, torch.optim.Optimizer], object] = lambda *_: None
 
 
@@ -49,7 +50,9 @@ def verdicts_of(
         for number in range(2 * MICRO):
             x, y = torch.randn(8, 6, generator=draw), torch.randn(8, 3, generator=draw)
             with audit.step():
-                error = (net[1 + number % (len(net) - 1)](body(x)) - y).square() * (number != program.empty)
+                out = net[1 + number % (len(net) - 1)](body(x))
+                error = (out - out.detach()).exp() * (y - y.mean()) if program.cancels else (out - y).square()
+                error = error * (number != program.empty)
                 if number != program.skips:
                     scaler.scale(error.mean() * program.weight).backward()
                 program.meddle(number, net, often)
@@ -94,6 +97,7 @@ WAYS = {
     "two_optimizers": Program(kept=2),
     "scaler": Program(scaler=True),
     "heads": Program(heads=True),
+    "cancels": Program(cancels=True),
 }
 
 

@@ -134,6 +134,21 @@ std::set<double> scales_of_losses(const BoundsInput& input, const PairReplays& r
   return scales;
 }
 
+// What the largest gradient is times the reference's, by projection: a loss may be zero, or what is left of terms that
+// cancel. NaN: all are zero.
+double scale_of_gradients(const Graph& target, const Gap& gap) {
+  double largest = 0, scale = std::nan("");
+  for (const PairedTap& pair : gap.pairs()) {
+    if (target.taps[pair.target].kind != TapKind::kGradient) continue;
+    const Array theirs = gap.of_reference(pair).materialize();
+    const double squares = dot(theirs, theirs).get();
+    if (!(squares > largest)) continue;
+    largest = squares;
+    scale = dot(theirs, gap.of_target(pair).materialize()).get() / squares;
+  }
+  return scale;
+}
+
 // Whether losses and gradients of the target are so many times the reference's, what outlives the step is the same, and
 // other values are either.
 bool differ_by(double factor, const BoundsInput& input, const Gap& gap) {
@@ -200,12 +215,7 @@ std::optional<double> common_scale(const BoundsInput& input, const Gap& gap) {
   if (target.carried.empty() || !std::ranges::is_permutation(target.carried, reference.carried, named_alike)) return {};
   const auto updates = [](const GraphTap& tap) { return tap.kind == TapKind::kUpdate; };
   if (std::ranges::any_of(target.taps, updates) || std::ranges::any_of(reference.taps, updates)) return {};
-  const auto loss =
-      std::ranges::find_if(gap.pairs(), [&](const PairedTap& pair) { return is_loss(target.taps[pair.target]); });
-  if (loss == gap.pairs().end()) return {};
-  double scale = factor(gap, *loss);
-  if (std::isnan(scale))  // Both losses are zero, as of an empty batch.
-    scale = input.carried_scale.value_or(1) / content_scale(target, reference);
+  const double scale = scale_of_gradients(target, gap);
   if (!is_scale(scale) || !differ_by(scale, input, gap)) return {};
   const CarriedGap carried(input, gap.replays());
   return differ_by(scale, carried.sides(), carried.gap()) ? std::optional(scale) : std::nullopt;
@@ -217,7 +227,8 @@ void unscale_carried(double scale, const Graph& target, const Graph& reference, 
     LeafValue& value = match->reference_values[i];
     if (!carried_gradient(leaf.role, leaf.name) || leaf_named(target, leaf.name) == nullptr || !value) continue;
     const Array own = weighted(static_cast<Array>(value), 1 / scale);
-    // The scale is known as exactly as two replays tell a loss.
+    // The scale is a quotient of sums of gradients in two replays: their roundings, thousands of 2^-53 at most, stay
+    // below this.
     Array width = weighted(own, 0x1p-40).on_host();
     for (double& x : std::span(width.data(), static_cast<std::size_t>(width.count()))) x = std::fabs(x);
     match->reference_freedoms[leaf.node] = width.reshape(reference.nodes[leaf.node].shape);
