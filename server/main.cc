@@ -416,13 +416,14 @@ sigset_t wait_here_for_signals() {
   return signals;
 }
 
-// OpenBLAS reads what kernels to take before main() starts: where it chose badly, the program starts once more. Its
-// command line is the process's own, since a loader may have been asked to start it.
-void take_better_products() {
+// OpenBLAS reads what kernels to take before main() starts: where it chose badly, or what it took multiplies wrongly,
+// the program starts once more. Its command line is the process's own, since a loader may have been asked to start it.
+void take_better_products(bool multiplies_wrongly) {
   constexpr char kChoice[] = "OPENBLAS_CORETYPE";
-  const std::string better =
-      plumbline::cpu::better_kernels(plumbline::cpu::blas_kernels(), plumbline::cpu::processor_has_avx2());
-  if (better.empty() || std::getenv(kChoice) != nullptr) return;
+  const std::string better = plumbline::cpu::better_kernels(plumbline::cpu::blas_kernels(), multiplies_wrongly,
+                                                            plumbline::cpu::processor_vectors());
+  const char* asked = std::getenv(kChoice);
+  if (better.empty() || (asked != nullptr && (!multiplies_wrongly || better == asked))) return;
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> given;
   for (std::string argument; std::getline(file, argument, '\0');) given.push_back(argument);
@@ -457,8 +458,9 @@ int main(int argc, char** argv) {
     std::printf("plumblined: the configuration is right\n");
     return 0;
   }
-  take_better_products();
-  if (const std::string wrong = plumbline::cpu::wrong_products(); !wrong.empty())
+  const std::string wrong = plumbline::cpu::wrong_products();
+  take_better_products(!wrong.empty());
+  if (!wrong.empty())
     return refuse(absl::StrCat("OpenBLAS multiplies wrongly on this processor with its kernels for ",
                                plumbline::cpu::blas_kernels(), " (", wrong,
                                "): set OPENBLAS_CORETYPE to others, such as Haswell, or install another version"));

@@ -99,21 +99,24 @@ std::string wrong_products() {
 
 std::string blas_kernels() { return openblas_get_corename(); }
 
-std::string better_kernels(std::string_view chosen, bool processor_has_avx2) {
-  constexpr std::string_view kWithoutVectorsOfFour[] = {
-      "Katmai",  "Coppermine", "Northwood", "Prescott",     "Banias",    "Atom",   "Core2", "Penryn", "Dunnington",
-      "Nehalem", "Athlon",     "Opteron",   "Opteron_SSE3", "Barcelona", "Bobcat", "Nano",  "Generic"};
-  return processor_has_avx2 && std::ranges::find(kWithoutVectorsOfFour, chosen) != std::end(kWithoutVectorsOfFour)
-             ? "Haswell"
-             : "";
+Vectors processor_vectors() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
+    return Vectors::kAvx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Vectors::kAvx2;
+#endif
+  return Vectors::kNarrow;
 }
 
-bool processor_has_avx2() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-#else
-  return false;
-#endif
+std::string better_kernels(std::string_view chosen, bool multiply_wrongly, Vectors vectors) {
+  constexpr std::string_view kNarrow[] = {"Katmai",       "Coppermine", "Northwood",  "Prescott", "Banias", "Atom",
+                                          "Core2",        "Penryn",     "Dunnington", "Nehalem",  "Athlon", "Opteron",
+                                          "Opteron_SSE3", "Barcelona",  "Bobcat",     "Nano",     "Generic"};
+  if (vectors == Vectors::kNarrow) return "";
+  if (multiply_wrongly) return chosen == "Haswell" ? "" : "Haswell";
+  if (std::ranges::find(kNarrow, chosen) == std::end(kNarrow)) return "";
+  return vectors == Vectors::kAvx512 ? "SkylakeX" : "Haswell";
 }
 
 }  // namespace plumbline::cpu

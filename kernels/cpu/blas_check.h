@@ -20,9 +20,12 @@ std::string wrong_products();  // The installed library's.
 
 // The kernels that the library chose, as it calls them ("Haswell").
 std::string blas_kernels();
-// Those that serve a processor with AVX2 better than what was chosen; empty: none do. On a processor that the library
-// does not know, since it is older, it takes the narrowest ones there are, which take eight times as long.
-std::string better_kernels(std::string_view chosen, bool processor_has_avx2);
-bool processor_has_avx2();
+// What a processor's vectors hold at most.
+enum class Vectors { kNarrow, kAvx2, kAvx512 };
+Vectors processor_vectors();
+// Those that serve the processor better than what was chosen; empty: none do. On a processor that the library does not
+// know, since it is older, it takes the narrowest ones there are, which take five to eight times as long. In place of
+// some that multiply wrongly come those for AVX2, which have been used longest.
+std::string better_kernels(std::string_view chosen, bool multiply_wrongly, Vectors vectors);
 
 }  // namespace plumbline::cpu

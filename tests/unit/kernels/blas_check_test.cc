@@ -39,11 +39,20 @@ TEST(BlasCheck, FindsProductsThatAreWrongAtTheEndsOfBlocks) {
 
 TEST(BlasCheck, KernelsOfAnotherAgeAreLeftWhereTheProcessorCanDoMore) {
   for (const char* chosen : {"Prescott", "Nehalem", "Generic"}) {
-    EXPECT_EQ(better_kernels(chosen, true), "Haswell");
-    EXPECT_EQ(better_kernels(chosen, false), "");
+    EXPECT_EQ(better_kernels(chosen, false, Vectors::kAvx512), "SkylakeX");
+    EXPECT_EQ(better_kernels(chosen, false, Vectors::kAvx2), "Haswell");
+    EXPECT_EQ(better_kernels(chosen, false, Vectors::kNarrow), "");
   }
   for (const char* chosen : {"Haswell", "Zen", "SkylakeX", "Sapphirerapids"})
-    EXPECT_EQ(better_kernels(chosen, true), "");
+    EXPECT_EQ(better_kernels(chosen, false, Vectors::kAvx512), "");
+}
+
+TEST(BlasCheck, KernelsThatMultiplyWronglyAreLeft) {
+  for (const char* chosen : {"Prescott", "SkylakeX", "Sapphirerapids"}) {
+    EXPECT_EQ(better_kernels(chosen, true, Vectors::kAvx512), "Haswell");
+    EXPECT_EQ(better_kernels(chosen, true, Vectors::kNarrow), "");
+  }
+  EXPECT_EQ(better_kernels("Haswell", true, Vectors::kAvx512), "");
 }
 
 TEST(BlasCheck, TheInstalledLibraryMultipliesRightly) {
