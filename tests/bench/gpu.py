@@ -1,9 +1,9 @@
 """What the CUDA backend is on the device at hand: agreement with the CPU backend; without one, what its build says, and
 what its kernels compute on the emulated device of tests/emulation, where that is built."""
 
+import dataclasses
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -59,20 +59,20 @@ def step_ratio(device: str = "cuda", shape: dict | None = None, tokens: tuple[in
     import torch
     from llama import LLAMA_25M, Llama
     from private_daemon import running
-    from speed import audited
+    from speed import Training, audited
 
     shape = shape or LLAMA_25M
     torch.manual_seed(0)
     model = Llama(**shape).to(device)
     size = (REPETITIONS, *(tokens or (4, shape["time"] + 1)))
     batches = list(torch.randint(0, shape["vocabulary"], size, device=device))
-    fp64_s: list[float] = []
+    training = Training("Llama", model, batches, "")
     with running("--workers=cuda:0", "--gpu-memory-limit=50%") as daemon:
-        audited(daemon, model, batches[:1], "warm", None, [])
-        verdicts = audited(daemon, model, batches, "exact", None, fp64_s)
-    if any(verdict.message.backend != "cuda:0" for verdict in verdicts):
+        audited(daemon, dataclasses.replace(training, batches=batches[:1]), "warm", None)
+        exact = audited(daemon, training, "exact", None)
+    if any(verdict.message.backend != "cuda:0" for verdict in exact.verdicts):
         raise RuntimeError("a step was not audited on the device")
-    return statistics.median(v.audit_seconds for v in verdicts) / statistics.median(fp64_s)
+    return exact.ratio()
 
 
 def build() -> bool:

@@ -16,7 +16,9 @@
   compare_seconds_.. compare() of two callables of a two-layer network: small starts a daemon for it, running has one
   resnet_...         the same of a ResNet-50-like network, images of 64 pixels; the second program convolves in halves
 
-Both sides may use all cores. Times are medians of repetitions in turns.
+Both sides may use all cores. Ratios and times are medians of five repetitions; that of an audit is to the step that
+PyTorch runs again right after it, since a shared machine changes its pace in seconds. Brackets hold the least and the
+most.
 """
 
 import contextlib
@@ -141,40 +143,6 @@ def phase_seconds(port: int) -> dict[str, float]:
     return {phase: float(seconds) for phase, seconds in re.findall(pattern, text, re.M)}
 
 
-def audited(
-    daemon: Daemon,
-    model: torch.nn.Module,
-    batches: list,
-    run: str,
-    reference: str | None,
-    fp64_s: list[float],
-    parts: int = 1,
-    losses: Losses = language_losses,
-) -> list:
-    """Trains a copy of the model, each step audited and waited for, then run in fp64 by PyTorch; returns the verdicts
-    and appends the seconds of the latter."""
-    wide = copy.deepcopy(model).double()
-    wide_optimizer = torch.optim.AdamW(wide.parameters(), lr=1e-4)
-    model = copy.deepcopy(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    audit = plumbline.watch(model, optimizer, daemon.address, job="speed", run=run, every=1, reference=reference)
-    some = next(model.parameters())
-    for batch in batches:
-        with audit.step():
-            train_step(losses, model, optimizer, batch, parts)
-        if not audit.flush(300):
-            raise RuntimeError("no verdict within 300 s")
-        finish(some)
-        start = time.perf_counter()
-        train_step(losses, wide, wide_optimizer, batch, 1)
-        finish(some)
-        fp64_s.append(time.perf_counter() - start)
-    if audit.errors() or len(audit.verdicts()) != len(batches):
-        raise RuntimeError(f"{len(audit.verdicts())} verdicts of {len(batches)} steps; errors: {audit.errors()}")
-    audit.close()
-    return audit.verdicts()[1:]  # The first one warms up.
-
-
 @dataclass(frozen=True)
 class Training:
     """What is trained: `batches` are the losses' arguments, `size` says how large each is."""
@@ -186,6 +154,54 @@ class Training:
     losses: Losses = language_losses
 
 
+@dataclass(frozen=True)
+class Audits:
+    """Verdicts, and the seconds of PyTorch's fp64 step after each."""
+
+    verdicts: list
+    fp64_s: list[float]
+
+    def ratio(self) -> float:
+        return statistics.median(self._ratios())
+
+    def line(self, name: str) -> str:
+        audit_s = statistics.median(verdict.audit_seconds for verdict in self.verdicts)
+        return f"  {name:32}{audit_s * 1e3:11.1f} ms  {_spread(self._ratios(), '.2f')} x fp64"
+
+    def _ratios(self) -> list[float]:
+        return [verdict.audit_seconds / fp64_s for verdict, fp64_s in zip(self.verdicts, self.fp64_s, strict=True)]
+
+
+def _spread(values: list[float], form: str) -> str:
+    return f"[{min(values):{form}}, {max(values):{form}}]"
+
+
+def audited(daemon: Daemon, training: Training, run: str, reference: str | None, parts: int = 1) -> Audits:
+    """Trains a copy of the model, each step audited and waited for, then run in fp64 by PyTorch. The first warms up."""
+    wide = copy.deepcopy(training.model).double()
+    wide_optimizer = torch.optim.AdamW(wide.parameters(), lr=1e-4)
+    model = copy.deepcopy(training.model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    audit = plumbline.watch(model, optimizer, daemon.address, job="speed", run=run, every=1, reference=reference)
+    some = next(model.parameters())
+    fp64_s = []
+    for batch in training.batches:
+        with audit.step():
+            train_step(training.losses, model, optimizer, batch, parts)
+        if not audit.flush(300):
+            raise RuntimeError("no verdict within 300 s")
+        finish(some)
+        start = time.perf_counter()
+        train_step(training.losses, wide, wide_optimizer, batch, 1)
+        finish(some)
+        fp64_s.append(time.perf_counter() - start)
+    steps = len(training.batches)
+    if audit.errors() or len(audit.verdicts()) != steps:
+        raise RuntimeError(f"{len(audit.verdicts())} verdicts of {steps} steps; errors: {audit.errors()}")
+    audit.close()
+    return Audits(audit.verdicts()[1:], fp64_s[1:])
+
+
 def tokens_of(name: str, model: torch.nn.Module, vocabulary: int, size: tuple[int, int], repetitions: int) -> Training:
     draw = torch.Generator().manual_seed(1)
     batches = [torch.randint(0, vocabulary, size, generator=draw) for _ in range(repetitions)]
@@ -195,7 +211,7 @@ def tokens_of(name: str, model: torch.nn.Module, vocabulary: int, size: tuple[in
 def gpt_training(small: bool) -> Training:
     shape = {"width": 64, "layers": 2, "heads": 2} if small else {"width": 256, "layers": 4, "heads": 4}
     torch.manual_seed(0)
-    return tokens_of("GPT", GPT(**shape), 256, (4, 65) if small else (8, 65), 3 if small else 5)
+    return tokens_of("GPT", GPT(**shape), 256, (4, 65) if small else (8, 65), 3 if small else 6)
 
 
 def measure_gpt(small: bool, profiled: bool) -> tuple[dict[str, float], list[str]]:
@@ -213,7 +229,7 @@ def measure_llama(small: bool, profiled: bool) -> tuple[dict[str, float | None],
     shape = LLAMA_SMALL if small else LLAMA_25M
     torch.manual_seed(0)
     size = (4, shape["time"] + 1)
-    training = tokens_of("Llama", Llama(**shape), shape["vocabulary"], size, 3 if small else 5)
+    training = tokens_of("Llama", Llama(**shape), shape["vocabulary"], size, 3 if small else 6)
     figures, lines = measure_audits(training, profiled, wait=not small)
     names = ("verdict_vs_fp64", "paired_vs_fp64", "two_programs_vs_fp64", "memory_ratio")
     return {f"llama_{name}": figures[name] for name in names} | {"memory_kept_mb": figures["memory_kept_mb"]}, lines
@@ -226,7 +242,7 @@ def measure_resnet(small: bool, profiled: bool) -> tuple[dict[str, float], list[
     draw = torch.Generator().manual_seed(1)
     batches = [
         (torch.randn(4, 3, pixels, pixels, generator=draw), torch.randint(0, shape["classes"], (4,), generator=draw))
-        for _ in range(3 if small else 4)
+        for _ in range(3 if small else 6)
     ]
     training = Training("ResNet", model, batches, f"4 images of {pixels} x {pixels} pixels", image_losses)
     figures, lines = measure_audits(training, profiled)
@@ -254,36 +270,29 @@ def measure_audits(
 
     port = free_port()
     with running(f"--metrics-listen=127.0.0.1:{port}") as daemon:
-        fp64_s: list[float] = []
-
-        def run(name: str, reference: str | None, parts: int = 1) -> list:
-            return audited(daemon, model, batches, name, reference, fp64_s, parts, training.losses)
-
         start_bytes, before_bytes = daemon.resident_bytes(), daemon.peak_bytes()
-        audited(daemon, model, batches[:1], "warm", None, [], 1, training.losses)
+        audited(daemon, dataclasses.replace(training, batches=batches[:1]), "warm", None)
         warm_s = phase_seconds(port)["replay"]
         profiles = [Profile(daemon.pid) if profiled else contextlib.nullcontext() for _ in range(2)]
         with profiles[0]:
-            exact = run("exact", None)
+            exact = audited(daemon, training, "exact", None)
         replay_s = (phase_seconds(port)["replay"] - warm_s) / len(batches)
         grown_bytes = daemon.peak_bytes() - before_bytes
-        paired = run("paired", "exact")
+        paired = audited(daemon, training, "paired", "exact")
         with profiles[1]:
-            two_programs = run("halves", "exact", parts=2)
+            two_programs = audited(daemon, training, "halves", "exact", parts=2)
         kept_bytes = memory_kept(daemon, start_bytes) if wait else None
-    fp64 = statistics.median(fp64_s)
-    verdict = statistics.median(v.audit_seconds for v in exact)
-    pair = statistics.median(v.audit_seconds for v in paired)
-    two = statistics.median(v.audit_seconds for v in two_programs)
+    fp64_s = exact.fp64_s + paired.fp64_s + two_programs.fp64_s
     parameters = sum(p.numel() for p in model.parameters())
     lines = [
         f"{training.name} of {parameters / 1e6:.2f} million parameters, {training.size}, "
         f"{torch.get_num_threads()} cores",
-        f"  the step in fp64, PyTorch         {fp64 * 1e3:9.1f} ms",
+        f"  the step in fp64, PyTorch         {statistics.median(fp64_s) * 1e3:9.1f} ms  "
+        f"{_spread([1e3 * each for each in fp64_s], '.1f')}",
         f"  its replay                        {replay_s * 1e3:9.1f} ms",
-        f"  its verdict, exact reference      {verdict * 1e3:9.1f} ms",
-        f"  its verdict, paired with itself   {pair * 1e3:9.1f} ms",
-        f"  paired with another program       {two * 1e3:9.1f} ms",
+        exact.line("its verdict, exact reference"),
+        paired.line("its verdict, paired with itself"),
+        two_programs.line("paired with another program"),
         f"  parameters and activations, fp32  {step_bytes / 1e6:9.1f} MB",
         f"  the daemon's peak memory grew by  {grown_bytes / 1e6:9.1f} MB",
     ]
@@ -292,10 +301,10 @@ def measure_audits(
     if profiled:
         lines += ["  exact reference", *profiles[0].table(), "  another program", *profiles[1].table()]
     figures = {
-        "verdict_vs_fp64": verdict / fp64,
-        "paired_vs_fp64": pair / fp64,
-        "two_programs_vs_fp64": two / fp64,
-        "replay_vs_fp64": replay_s / fp64,
+        "verdict_vs_fp64": exact.ratio(),
+        "paired_vs_fp64": paired.ratio(),
+        "two_programs_vs_fp64": two_programs.ratio(),
+        "replay_vs_fp64": replay_s / statistics.median(exact.fp64_s),
         "memory_ratio": grown_bytes / step_bytes,
         "memory_kept_mb": None if kept_bytes is None else kept_bytes / 1e6,
     }
@@ -366,6 +375,7 @@ def measure(small: bool, profiled: bool = False) -> tuple[str, dict]:
     from scaling import measure as measure_scaling  # It asks daemons, for which a bundle's client has no stubs.
 
     figures: dict = {}
+    binary("ingest_bench")  # If it is not built, that is told before minutes have gone by.
     with running() as daemon:
         lines = [f"the daemon multiplies by OpenBLAS's kernels for {daemon.products_for()}, PyTorch as it chooses", ""]
     audits = (measure_gpt, measure_llama, measure_resnet, measure_autocast)
