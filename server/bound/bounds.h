@@ -190,6 +190,11 @@ struct Bounds {
   // reference's; or they compute the same, or that, only if the gradients that earlier steps left, which were not
   // judged, are so many times the reference's. No tap's mathematics was answered.
   std::optional<double> common_scale, supposed_scale;
+  // The same of a step whose optimizers make what the reference's do of them; 1: the loss alone differs.
+  std::optional<double> absorbed_scale;
+  // What the target's loss is times the reference's, and all gradients until one program takes that out
+  // (paired_taps.h).
+  std::optional<double> loss_scale;
   // Parameters of which one program tells what was added to them and the other what they become: not compared.
   std::vector<std::string> told_otherwise;
   std::vector<std::string> skipped_taps;      // One side skipped their update, since it found an overflow.

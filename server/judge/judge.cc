@@ -475,18 +475,26 @@ bool decide_told_otherwise(const JudgeInput& input, Verdict* verdict) {
   return true;
 }
 
-// Gradients that are left from step to step are the reference's but for one factor.
+// Gradients are the reference's but for one factor.
 bool decide_scale(const JudgeInput& input, Verdict* verdict) {
   const Bounds& bounds = *input.bounds;
   if (bounds.supposed_scale)
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
            "Target and reference agree only if the gradients that earlier steps left, which were not audited, are " +
-               number(*bounds.supposed_scale) + " times the reference's: audit those steps, too.");
+               factor(*bounds.supposed_scale) + " times the reference's: audit those steps, too.");
   else if (bounds.common_scale)
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "The loss and all gradients that this step leaves are " + number(*bounds.common_scale) +
+           "The loss and all gradients that this step leaves are " + factor(*bounds.common_scale) +
                " times the reference's. The step whose optimizer takes them tells whether that is taken out.");
-  return bounds.supposed_scale || bounds.common_scale;
+  else if (bounds.absorbed_scale)
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           (*bounds.absorbed_scale == 1
+                ? "The loss differs from the reference's, and nothing that the step trains does: either "
+                : "The loss and gradients are " + factor(*bounds.absorbed_scale) +
+                      " times the reference's, and nothing that the step trains differs: either ") +
+               "what weighs the loss is taken out later, by a clip or the learning rate, or the loss is wrong and "
+               "nothing comes of it.");
+  return bounds.supposed_scale || bounds.common_scale || bounds.absorbed_scale;
 }
 
 WantedOutputs wanted_outputs(const JudgeInput& input, const Verdict& verdict) {

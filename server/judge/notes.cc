@@ -104,6 +104,9 @@ void add_notes(const JudgeInput& input, Verdict* verdict) {
   add_match_notes(input, verdict);
   if (!bounds.unpaired_taps.empty())
     verdict->notes.push_back("taps without counterpart: " + joined(bounds.unpaired_taps));
+  if (bounds.loss_scale)
+    verdict->notes.push_back("the loss is " + factor(*bounds.loss_scale) +
+                             " times the reference's, as all gradients are before one of the programs takes that out");
   if (bounds.transplanted > 0)
     verdict->notes.push_back(std::to_string(bounds.transplanted) +
                              " operations that are not modelled were compared by their inputs; what they gave in the "

@@ -16,6 +16,12 @@ inline std::string number(double x) {
   std::snprintf(text, sizeof text, "%.3g", x);
   return text;
 }
+// A factor between programs, which may lie near 1.
+inline std::string factor(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", x);
+  return text;
+}
 
 inline std::string joined(const std::vector<std::string>& items, std::size_t most = 4) {
   std::string text;

@@ -19,6 +19,7 @@ class Training:
     """A step of several micro-batches; `scale` is what happens to the gradients of their sum. None: one batch."""
 
     weight = 1  # Of a micro-batch's mean.
+    clips = True  # After it scaled.
 
     def __init__(self, scale: Callable[[Training], None] | None) -> None:
         torch.manual_seed(0)
@@ -47,7 +48,8 @@ class Training:
                 loss.backward()
             loss.item()  # As a log reads it.
             self.scale(self)
-        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        if self.clips:
+            torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
         self.optimizer.step()
 
     def gradients(self) -> list[Tensor]:
@@ -84,7 +86,42 @@ class Training:
         for gradient in self.gradients():
             gradient.mul_(2).div_(2 * PARTS)
 
+    # Right ways that no text tells apart from others that change gradients.
+
+    def copied_back(self) -> None:
+        for gradient in self.gradients():
+            gradient.copy_(gradient / PARTS)
+
+    def into_itself(self) -> None:
+        for gradient in self.gradients():
+            torch.div(gradient, PARTS, out=gradient)
+
+    def by_a_flat_copy(self) -> None:
+        flat = torch.cat([gradient.reshape(-1) for gradient in self.gradients()]) / PARTS
+        parts = flat.split([gradient.numel() for gradient in self.gradients()])
+        for gradient, part in zip(self.gradients(), parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def by_subtraction(self) -> None:
+        for gradient in self.gradients():
+            gradient.sub_(gradient * (1 - 1 / PARTS))
+
+    def added_to_zeros(self) -> None:
+        for parameter in self.net.parameters():
+            parameter.grad = torch.zeros_like(parameter).add_(parameter.grad, alpha=1 / PARTS)
+
     # Wrong ones.
+
+    def copied_back_too_small(self) -> None:
+        for gradient in self.gradients():
+            gradient.copy_(gradient / (PARTS + 0.01))
+
+    def a_part_of_a_flat_copy(self) -> None:
+        flat = torch.cat([gradient.reshape(-1) for gradient in self.gradients()])
+        flat[7:] /= PARTS
+        parts = flat.split([gradient.numel() for gradient in self.gradients()])
+        for gradient, part in zip(self.gradients(), parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
 
     def not_at_all(self) -> None:
         pass
@@ -122,6 +159,26 @@ class ByCounts(Training):
     weight = 4
 
 
+class ByAClip(Training):
+    """One factor takes the mean and clips."""
+
+    clips = False
+
+    def rightly(self) -> None:
+        self._clip(self._norm() / PARTS)
+
+    def of_the_sum(self) -> None:
+        self._clip(self._norm())
+
+    def _norm(self) -> Tensor:
+        return torch.stack([gradient.norm() for gradient in self.gradients()]).norm()
+
+    def _clip(self, norm: Tensor) -> None:
+        factor = (1 / (norm + 1e-6)).clamp(max=1) / PARTS
+        for gradient in self.gradients():
+            gradient *= factor
+
+
 @pytest.fixture(scope="module")
 def whole(server: str) -> str:
     assert [verdict.verdict for verdict in judged(server, Training(None), "whole", None)] == ["TYPE_I"] * STEPS
@@ -138,7 +195,17 @@ RIGHT = {
     "by_counts": ByCounts(Training.by_counts),
     "by_counts_one_by_one": ByCounts(Training.by_counts_one_by_one),
 }
+UNTOLD = {
+    "copied_back": Training(Training.copied_back),
+    "into_itself": Training(Training.into_itself),
+    "by_a_flat_copy": Training(Training.by_a_flat_copy),
+    "by_subtraction": Training(Training.by_subtraction),
+    "added_to_zeros": Training(Training.added_to_zeros),
+}
 WRONG = {
+    "copied_back_too_small": Training(Training.copied_back_too_small),
+    "a_part_of_a_flat_copy": Training(Training.a_part_of_a_flat_copy),
+    "clipped_by_the_sum": ByAClip(ByAClip.of_the_sum),
     "not_at_all": Training(Training.not_at_all),
     "twice": Training(Training.twice),
     "one_layer_left_out": Training(Training.one_layer_left_out),
@@ -150,6 +217,53 @@ def test_a_mean_after_backward_is_one_before_it(server: str, whole: str, way: st
     for verdict in judged(server, RIGHT[way], way, whole):
         assert verdict.verdict == "TYPE_I", verdict.explain()
         assert {"loss", "all gradients"} <= set(verdict.taps)
+
+
+@pytest.mark.parametrize("way", UNTOLD)
+def test_a_mean_that_no_text_tells_is_told_by_the_gradients(server: str, whole: str, way: str) -> None:
+    for verdict in judged(server, UNTOLD[way], way, whole):
+        assert verdict.verdict == "TYPE_I", verdict.explain()
+        assert any(note.startswith(f"the loss is {PARTS} times the reference's") for note in verdict.message.notes)
+
+
+def test_the_mean_may_be_taken_late_in_the_reference(server: str) -> None:
+    judged(server, Training(Training.by_a_flat_copy), "late", None)
+    for verdict in judged(server, Training(None), "early", "late"):
+        assert verdict.verdict == "TYPE_I", verdict.explain()
+
+
+def test_what_takes_out_a_scale_where_nothing_tells_is_not_accused(server: str, whole: str) -> None:
+    for verdict in judged(server, ByAClip(ByAClip.rightly), "by_a_clip", whole):
+        assert verdict.verdict == "INCONCLUSIVE", verdict.explain()
+        assert f"{PARTS} times the reference's, and nothing that the step trains differs" in verdict.message.sentence
+
+
+class OneBatch(Training):
+    def __init__(self, factor: float = 1, constant: float = 0, rate: float = 1e-6) -> None:
+        super().__init__(None)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=rate)
+        self.factor, self.constant = factor, constant
+
+    def step(self, number: int) -> None:
+        x = torch.randn(12, 6, generator=torch.Generator().manual_seed(number))
+        self.optimizer.zero_grad()
+        (self.net(x).square().sum(1).mean() * self.factor + self.constant).backward()
+        self.optimizer.step()
+
+
+def test_a_loss_that_trains_nothing_otherwise_is_not_accused(server: str) -> None:
+    judged(server, OneBatch(), "one", None)
+    for name, training, told in (
+        ("rate", OneBatch(factor=2, rate=0.5e-6), "2 times the reference's, and nothing that the step trains differs"),
+        ("constant", OneBatch(constant=1), "The loss differs from the reference's, and nothing that the step trains"),
+    ):
+        for verdict in judged(server, training, name, "one"):
+            assert verdict.verdict == "INCONCLUSIVE", verdict.explain()
+            assert told in verdict.message.sentence
+    # However short the way is by which parameters are moved.
+    for name, training in (("factor", OneBatch(factor=1.001)), ("faster", OneBatch(factor=2, rate=0.501e-6))):
+        for verdict in judged(server, training, name, "one"):
+            assert (verdict.verdict, verdict.cause) == ("TYPE_II", "MATHEMATICS"), verdict.explain()
 
 
 @pytest.mark.parametrize("way", WRONG)

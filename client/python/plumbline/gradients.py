@@ -51,6 +51,7 @@ class Gradients:
         self._others = False  # Some gradient is made of several in a way that says nothing of what backward left.
         self._tapped: set[str] = set()
         self._took = False
+        self._took_left = self._took_given = False  # What backward left; what the program made itself.
         self._handed: float | None = None  # The weight of what was handed to the program last.
         self._scanned = (-1, -1)
 
@@ -241,7 +242,7 @@ class Gradients:
         self._unscaled.discard(name)
         last = False
         if name in self._held or name in self._kept:
-            self._took = True
+            self._took = self._took_left = True
             parameter = self._owners[name]
             if self._replace(name, parameter) == OTHER:
                 self._take_other(name, parameter)
@@ -294,7 +295,7 @@ class Gradients:
             return
         if gradient is None or not self._is_given(gradient):
             return
-        self._took = True
+        self._took = self._took_given = True
         self._taps.note_part(tap, gradient, parameter)
         if self._taps.put(tap, self._taps.observe(local(gradient), 1.0)):
             self._tapped.add(tap)
@@ -314,6 +315,8 @@ class Gradients:
                 elif kind == "untrained":
                     self._tap(name, "unused_grad")
         self.taken(())
+        if self._took_given and not self._took_left:
+            self.loss_scaled = True  # As of copies of the module, whose gradients are averaged.
         if self._others:  # The others beside them would miss what was named otherwise.
             self._taps.drop(tap for tap in self._tapped if not asked(tap))
 

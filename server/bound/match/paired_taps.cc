@@ -7,6 +7,7 @@
 #include <set>
 
 #include "kernels/checks.h"
+#include "kernels/sums.h"
 #include "server/bound/match/readings.h"
 #include "server/bound/replay/range.h"
 #include "server/bound/replay/taps.h"
@@ -297,6 +298,60 @@ void settle_readings(const MatchSide& target, const MatchSide& reference, std::v
     pair = of_same <= least + kAlike ? same : best;
   }
   std::ranges::sort(*pairs, {}, &PairedTap::target);
+}
+
+PairedTap first_readings(const Graph& target, const Graph& reference, const PairedTap& pair) {
+  const auto first = [](const Graph& graph, std::size_t tap) {
+    const auto found = std::ranges::find(graph.taps, first_reading(graph.taps[tap].name), &GraphTap::name);
+    return found == graph.taps.end() ? tap : static_cast<std::size_t>(found - graph.taps.begin());
+  };
+  return {first(target, pair.target), first(reference, pair.reference)};
+}
+
+std::optional<double> leave_out_scaled_losses(const MatchSide& target, const MatchSide& reference,
+                                              std::vector<PairedTap>* pairs) {
+  constexpr double kReplayNoise = 1e-9;  // Far above the errors of two replays.
+  constexpr double kMeant = 1e-3;        // Pairs that lie closer are judged for what they are, apart from the loss.
+  using Values = std::pair<Array, Array>;
+  const auto values = [&](const PairedTap& pair) {
+    return Values(replayed_value(target.graph.taps[pair.target], target.replay).materialize(),
+                  replayed_value(reference.graph.taps[pair.reference], reference.replay).materialize());
+  };
+  const auto left = [&](const PairedTap& pair) { return values(first_readings(target.graph, reference.graph, pair)); };
+  std::vector<PairedTap> losses, gradients;
+  for (const PairedTap& pair : *pairs) {
+    const GraphTap& tap = target.graph.taps[pair.target];
+    if (tap.kind == TapKind::kGradient) gradients.push_back(pair);
+    if (tap.kind == TapKind::kLoss && count(tap.shape) == 1 &&
+        distance(target, pair.target, reference, pair.reference) > kReplayNoise)
+      losses.push_back(pair);
+  }
+  if (losses.empty()) return {};
+  double largest = 0, scale = 1;
+  for (const PairedTap& pair : gradients) {
+    const auto [ours, theirs] = left(pair);
+    if (const double squares = dot(theirs, theirs).get(); squares > largest) {
+      largest = squares;
+      scale = dot(theirs, ours).get() / squares;
+    }
+  }
+  const auto is_apart = [&](const Values& both, double factor, double most) {
+    const Apart by = apart(both.first, weighted(both.second, factor)).get();
+    // What is zero but for rounding, as before a normalisation, is no multiple of anything.
+    return !(by.difference <= most * std::fmax(by.norm, std::fabs(factor) * std::sqrt(largest)));
+  };
+  if (std::ranges::any_of(gradients, [&](const auto& pair) {
+        return is_apart(values(pair), 1, kMeant) || is_apart(left(pair), scale, kReplayNoise);
+      }))
+    return {};
+  std::erase_if(losses, [&](const PairedTap& pair) {
+    const auto [ours, theirs] = left(pair);
+    return !(std::fabs(ours.item() / (scale * theirs.item()) - 1) <= kReplayNoise);
+  });
+  std::erase_if(*pairs, [&](const PairedTap& pair) {
+    return std::ranges::find(losses, pair.target, &PairedTap::target) != losses.end();
+  });
+  return losses.empty() ? std::nullopt : std::optional(scale);
 }
 
 std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bounds* bounds) {

@@ -1,6 +1,7 @@
 // The taps that two programs have in common, by name.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "server/bound/bounds.h"
@@ -20,5 +21,14 @@ std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bo
 // Where a program has several readings, pairs those that lie closest together in exact arithmetic, since roundings say
 // little of readings that are nearly alike; of those that are alike the same ones.
 void settle_readings(const MatchSide& target, const MatchSide& reference, std::vector<PairedTap>* pairs);
+
+// The pair's first readings: a loss and gradients as backward left them, but for scalings that the program tells.
+PairedTap first_readings(const Graph& target, const Graph& reference, const PairedTap& pair);
+
+// What the target's loss is times the reference's where gradients that backward left are so many times the reference's,
+// too, and pairs of other readings say what the optimizers are given: a mean over micro-batches that is taken late, in
+// whatever way. Such losses are compared here, and their pairs left out. Empty: there are none.
+std::optional<double> leave_out_scaled_losses(const MatchSide& target, const MatchSide& reference,
+                                              std::vector<PairedTap>* pairs);
 
 }  // namespace plumbline

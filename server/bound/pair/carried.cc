@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <set>
@@ -150,15 +151,16 @@ double scale_of_gradients(const Graph& target, const Gap& gap) {
 }
 
 // Whether losses and gradients of the target are so many times the reference's, what outlives the step is the same, and
-// other values are either.
-bool differ_by(double factor, const BoundsInput& input, const Gap& gap) {
+// other values are either; `some`: gradients, too.
+bool differ_by(double factor, const BoundsInput& input, const Gap& gap, bool some = false) {
   constexpr std::size_t kOpenMax = 64;  // A sweep each; such are gradients of what cancels, as before a normalisation.
   const auto parts = [&](const PairedTap& pair) { return gap.parting(pair) != Gap::Parting::kNone; };
   if (std::ranges::any_of(gap.pairs(), parts)) return false;
   Graph reference = *input.reference;
   for (const PairedTap& pair : gap.pairs()) {
     const TapKind kind = input.target->taps[pair.target].kind;
-    if (outlives_step(kind) || (kind == TapKind::kValue && gap.relative(pair) <= kReplayNoise)) continue;
+    const bool either = kind == TapKind::kValue || (some && kind == TapKind::kGradient);
+    if (outlives_step(kind) || (either && gap.relative(pair) <= kReplayNoise)) continue;
     for (GraphTap::Term& term : reference.taps[pair.reference].terms) term.weight *= factor;
   }
   BoundsInput sides = input;
@@ -219,6 +221,58 @@ std::optional<double> common_scale(const BoundsInput& input, const Gap& gap) {
   if (!is_scale(scale) || !differ_by(scale, input, gap)) return {};
   const CarriedGap carried(input, gap.replays());
   return differ_by(scale, carried.sides(), carried.gap()) ? std::optional(scale) : std::nullopt;
+}
+
+namespace {
+
+// Whether optimizers moved parameters, and all to the same place, compared to the way: of a short one little shows in
+// what they are then.
+bool move_alike(const BoundsInput& input, const Gap& gap) {
+  constexpr double kReplayRounding = 1e-15, kSeen = 1e-6;  // Of the value; of the way, which must be more than that.
+  bool moved = false;
+  std::vector<Probe> open;
+  for (const PairedTap& pair : gap.pairs()) {
+    const GraphTap& tap = input.target->taps[pair.target];
+    if (tap.kind != TapKind::kUpdate) continue;
+    const GraphLeaf* const leaf = leaf_named(*input.target, "param:" + tap.name.substr(tap.name.find(':') + 1));
+    if (leaf == nullptr || !leaf->bytes || gap.parting(pair) != Gap::Parting::kNone) return false;
+    const Array ours = gap.of_target(pair).materialize();
+    const double noise = kReplayRounding * norm2(ours).get(),
+                 way = apart(ours, LeafValue(leaf->format, leaf->bytes, tap.shape)).get().difference,
+                 by = apart(ours, gap.of_reference(pair).materialize()).get().difference;
+    if (way > 0 && noise > kSeen * way) return false;
+    if (by > kReplayNoise * way + noise) open.push_back(gap.probe(pair));
+    moved = moved || way > 0;
+  }
+  return moved && (open.empty() || std::ranges::all_of(gap.ask(open), [](const Answer& a) { return a.passed(); }));
+}
+
+// The gap of some of its taps.
+Gap only(const BoundsInput& input, const Gap& gap, const auto& wanted) {
+  std::vector<PairedTap> pairs;
+  std::ranges::copy_if(gap.pairs(), std::back_inserter(pairs), wanted);
+  return Gap(input, gap.replays(), std::move(pairs));
+}
+
+}  // namespace
+
+std::optional<double> absorbed_scale(const BoundsInput& input, const Gap& gap) {
+  if (!move_alike(input, gap)) return {};
+  const auto of_loss = [&](const PairedTap& pair) { return is_loss(input.target->taps[pair.target]); };
+  const auto differs = [&](const PairedTap& pair) { return of_loss(pair) && gap.relative(pair) > kReplayNoise; };
+  if (std::ranges::any_of(gap.pairs(), differs) && differ_by(1, input, only(input, gap, std::not_fn(of_loss))))
+    return 1;
+  // As backward left them: what was given may be clipped.
+  std::vector<PairedTap> pairs = gap.pairs();
+  for (PairedTap& pair : pairs) pair = first_readings(*input.target, *input.reference, pair);
+  std::ranges::sort(pairs, {}, &PairedTap::target);
+  const Gap left(input, gap.replays(), std::move(pairs));
+  std::set<double> scales = scales_of_losses(input, gap.replays());
+  scales.insert(scale_of_gradients(
+      *input.target, only(input, left, [&](const PairedTap& pair) { return left.relative(pair) > kReplayNoise; })));
+  for (const double scale : scales)
+    if (is_scale(scale) && differ_by(scale, input, left, true)) return scale;
+  return {};
 }
 
 void unscale_carried(double scale, const Graph& target, const Graph& reference, Correspondence* match) {

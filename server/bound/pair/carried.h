@@ -20,6 +20,12 @@ namespace plumbline {
 // that out, or is accused. Empty: some differ by more, or by nothing.
 std::optional<double> common_scale(const BoundsInput& input, const Gap& gap);
 
+// The same of a step whose optimizers make of the gradients what the reference's do, though some gradients are as they
+// are there: that they are scaled is taken out where nothing tells, by a clip that unscales as well, by the learning
+// rate. 1: the losses alone differ, as where each is weighed otherwise, and its gradients later. Empty: what optimizers
+// make differs, or more does.
+std::optional<double> absorbed_scale(const BoundsInput& input, const Gap& gap);
+
 // What the contents of gradients that a step leaves are times the reference's where the gradients are the same: one of
 // them may hold a gradient scaler's scale.
 double content_scale(const Graph& target, const Graph& reference);

@@ -486,7 +486,9 @@ void match_replays(const BoundsInput& input, const std::vector<LeafValue>& targe
       replay_pair(input, target_exact, std::move(reference_exact), &bounds->match, &bounds->shared_decisions);
   if (!bounds->match.doubtful && bounds->match.weak.empty()) matched.before = {};
   const PairReplays& replays = matched.replays;
-  settle_readings({target, replays.target}, {reference, replays.reference}, &matched.pairs);
+  const MatchSide target_side{target, replays.target}, reference_side{reference, replays.reference};
+  settle_readings(target_side, reference_side, &matched.pairs);
+  bounds->loss_scale = leave_out_scaled_losses(target_side, reference_side, &matched.pairs);
   if (!bounds->cuts_complete)
     bounds->cuts_complete =
         complete_but_for_overwritten(matched.cuts, target, replays.target, reference, replays.reference);
@@ -565,6 +567,12 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
                  bounds) ||
        round_shared_items(input, matched, asked, bounds))) {
     if (!by_signs.empty()) note_patterns(gap, by_signs, bounds);
+    return;
+  }
+  if (bounds->absorbed_scale = failed ? absorbed_scale(input, gap) : std::nullopt; bounds->absorbed_scale) {
+    bounds->apart.scale = content_scale(*input.target, *input.reference);
+    compare_carried(input, replays, bounds);
+    if (!bounds->apart.leaf.empty()) bounds->apart = {"", 0, 0};  // Some may be scaled, for another optimizer.
     return;
   }
   if (failed && !other_pattern) bounds->hangs_on = doubted_item(input, matched, asked, *bounds);
