@@ -110,6 +110,8 @@ class Scalings:
     def copied(self, info: OperatorInfo, args: Any, values: list[Any], out: Any) -> Iterator[tuple[str, torch.Tensor]]:
         """An operation gave scaled copies. Those of gradients, which may take their place (`p.grad = p.grad / n`)."""
         many = isinstance(out, (list, tuple))
+        if not all(modelled(copy) for copy in (out if many else [out])):
+            return  # Sparse ones.
         names = {value: name for name, value in self._values.items()}
         for window, copy in zip(values[0] if many else [values[0]], out if many else [out], strict=True):
             name, entry = names.get(window[0]), self._recorder.storages.entry(copy)

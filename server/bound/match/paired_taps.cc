@@ -185,6 +185,16 @@ std::optional<std::set<std::string>> trained(const Graph& graph, const Graph& ot
   return found;
 }
 
+// Whether the program moves the parameter: its optimizer had a gradient of it, if only one of a kind that is no tap, as
+// sparse ones.
+bool moves_parameter(const Graph& graph, const std::string& parameter) {
+  const LeafValue before = content(graph, "param:" + parameter);
+  return before && std::ranges::any_of(graph.taps, [&](const GraphTap& tap) {
+           return tap.kind == TapKind::kUpdate && parameter_of(graph, tap) == parameter && is_observed(tap) &&
+                  !bitwise_equal(static_cast<Array>(before.reshape(tap.shape)), observed_value(tap));
+         });
+}
+
 // Taps of `graph` that the other program should have: of a parameter that it has, and of a sort that it gives of
 // others; of state that it holds as well.
 // `skips`: one of them skips its update, legally.
@@ -230,6 +240,7 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, boo
     if (sorts.count(sort_of(tap, parameter)) == 0 || !has_parameter(other, parameter) || zero(tap)) continue;
     if (tap.kind == TapKind::kGradient) {
       if (carries(other, parameter)) continue;  // It takes what earlier steps left.
+      if (moves_parameter(other, parameter)) continue;
       if (!known) known = trained(graph, other);
       if (*known && !(*known)->contains(parameter)) continue;  // A gradient that trains nothing.
     }

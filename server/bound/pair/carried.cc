@@ -124,14 +124,25 @@ double factor(const Gap& gap, const PairedTap& loss) {
 bool is_factor(double x) { return std::fabs(x) > 1e-100 && std::fabs(x) < 1e100; }
 bool is_scale(double x) { return is_factor(x) && std::fabs(x - 1) > kReplayNoise; }
 
-// What losses of the target are times those of the reference, in any reading.
+// What losses of the target, and their terms one by one, are times those of the reference, in any reading.
 std::set<double> scales_of_losses(const BoundsInput& input, const PairReplays& replays) {
   const std::vector<GraphTap>&ours = input.target->taps, &theirs = input.reference->taps;
   std::set<double> scales;
+  const auto add = [&](double scale) {
+    const auto same = [&](double known) { return std::fabs(scale / known - 1) <= kReplayNoise; };
+    if (is_scale(scale) && std::ranges::none_of(scales, same)) scales.insert(scale);
+  };
+  const auto term = [](const Replay& replay, const GraphTap::Term& term) {
+    return term.weight * replay.value(term.node).materialize().item();
+  };
   for (std::size_t t = 0; t < ours.size(); ++t)
-    for (std::size_t r = 0; r < theirs.size(); ++r)
-      if (is_loss(ours[t]) && is_loss(theirs[r]))
-        if (const double scale = factor(Gap(input, replays, {{t, r}}), {t, r}); is_scale(scale)) scales.insert(scale);
+    for (std::size_t r = 0; r < theirs.size(); ++r) {
+      if (!is_loss(ours[t]) || !is_loss(theirs[r])) continue;
+      add(factor(Gap(input, replays, {{t, r}}), {t, r}));
+      if (ours[t].terms.size() != theirs[r].terms.size()) continue;
+      for (std::size_t i = 0; i < ours[t].terms.size(); ++i)
+        add(term(replays.target, ours[t].terms[i]) / term(replays.reference, theirs[r].terms[i]));
+    }
   return scales;
 }
 
@@ -206,7 +217,7 @@ std::optional<double> supposed_scale(const BoundsInput& input, const Replay& tar
     settle_readings({target, replays.target}, {reference, replays.reference}, &pairs);
     const Gap gap(input, replays, std::move(pairs));
     *common = !differ_by(1, input, gap);
-    if (!*common || common_scale(input, gap)) return scale;
+    if (!*common || common_scale(input, gap) || absorbed_scale(input, gap)) return scale;
   }
   return {};
 }
