@@ -266,6 +266,60 @@ def test_a_loss_that_trains_nothing_otherwise_is_not_accused(server: str) -> Non
             assert (verdict.verdict, verdict.cause) == ("TYPE_II", "MATHEMATICS"), verdict.explain()
 
 
+class Seldom(Training):
+    """Two losses, one of which an optimizer takes in every second step, where its mean is taken."""
+
+    def __init__(self, weight: float = 1, divisor: float = 1) -> None:
+        super().__init__(None)
+        self.net = nn.ModuleList([nn.Linear(6, 3), nn.Linear(6, 3)])
+        self.optimizer = [torch.optim.SGD(part.parameters(), lr=0.1) for part in self.net]  # type: ignore[assignment]
+        self.weight, self.divisor = weight, divisor
+
+    def step(self, number: int) -> None:
+        x = torch.randn(12, 6, generator=torch.Generator().manual_seed(number))
+        often, seldom = self.optimizer
+        often.zero_grad()
+        self.net[0](x).square().mean().backward()
+        (self.net[1](x).exp().mean() * self.weight).backward()
+        often.step()
+        if number % 2:
+            for parameter in self.net[1].parameters():
+                parameter.grad.copy_(parameter.grad / self.divisor)
+            seldom.step()
+            seldom.zero_grad()
+
+
+def test_a_mean_that_one_of_two_optimizers_takes_later(server: str) -> None:
+    judged(server, Seldom(1 / PARTS), "seldom", None)
+    late = judged(server, Seldom(divisor=PARTS), "seldom-late", "seldom")
+    assert all(verdict.verdict != "TYPE_II" for verdict in late), [verdict.explain() for verdict in late]
+    assert judged(server, Seldom(divisor=PARTS + 0.1), "seldom-wrong", "seldom")[1].verdict == "TYPE_II"
+
+
+class Embedded(Training):
+    def __init__(self, dense: bool, factor: float = 1) -> None:
+        super().__init__(None)
+        self.net = nn.Sequential(nn.Embedding(10, 6, sparse=True), self.net)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.dense, self.factor = dense, factor
+
+    def step(self, number: int) -> None:
+        ids = torch.randint(0, 10, (12,), generator=torch.Generator().manual_seed(number))
+        self.optimizer.zero_grad()
+        self.net(ids).square().sum(1).mean().backward()
+        if self.dense:
+            table = self.net[0].weight
+            table.grad = table.grad.to_dense() * self.factor
+        self.optimizer.step()
+
+
+def test_a_sparse_gradient_is_one(server: str) -> None:
+    judged(server, Embedded(dense=False), "sparse", None)
+    for verdict in judged(server, Embedded(dense=True), "dense", "sparse"):
+        assert verdict.verdict == "TYPE_I", verdict.explain()
+    assert judged(server, Embedded(dense=True, factor=1.01), "dense-wrong", "sparse")[0].verdict != "TYPE_I"
+
+
 @pytest.mark.parametrize("way", WRONG)
 def test_a_wrong_scale_is_found(server: str, whole: str, way: str) -> None:
     verdict = judged(server, WRONG[way], way, whole)[0]
