@@ -236,26 +236,30 @@ std::optional<double> common_scale(const BoundsInput& input, const Gap& gap) {
 
 namespace {
 
-// Whether optimizers moved parameters, and all to the same place, compared to the way: of a short one little shows in
-// what they are then.
+// Whether optimizers moved parameters, all to the same place, compared to the way, since of a short one little shows in
+// what they are then, and left the same state. Bounds that are wide explain nothing here.
 bool move_alike(const BoundsInput& input, const Gap& gap) {
   constexpr double kReplayRounding = 1e-15, kSeen = 1e-6;  // Of the value; of the way, which must be more than that.
   bool moved = false;
-  std::vector<Probe> open;
   for (const PairedTap& pair : gap.pairs()) {
     const GraphTap& tap = input.target->taps[pair.target];
-    if (tap.kind != TapKind::kUpdate) continue;
+    if (!outlives_step(tap.kind)) continue;
+    if (gap.parting(pair) != Gap::Parting::kNone) return false;
+    if (tap.kind != TapKind::kUpdate) {
+      if (gap.relative(pair) > kReplayNoise) return false;
+      continue;
+    }
     const GraphLeaf* const leaf = leaf_named(*input.target, "param:" + tap.name.substr(tap.name.find(':') + 1));
-    if (leaf == nullptr || !leaf->bytes || gap.parting(pair) != Gap::Parting::kNone) return false;
-    const Array ours = gap.of_target(pair).materialize();
-    const double noise = kReplayRounding * norm2(ours).get(),
-                 way = apart(ours, LeafValue(leaf->format, leaf->bytes, tap.shape)).get().difference,
-                 by = apart(ours, gap.of_reference(pair).materialize()).get().difference;
-    if (way > 0 && noise > kSeen * way) return false;
-    if (by > kReplayNoise * way + noise) open.push_back(gap.probe(pair));
+    if (leaf == nullptr || !leaf->bytes) return false;
+    const Array ours = gap.of_target(pair).materialize(), before = LeafValue(leaf->format, leaf->bytes, tap.shape);
+    // "update:NAME" tells what was added, "param:NAME" what came of it.
+    const double way = tap.name.starts_with("param:") ? apart(ours, before).get().difference : norm2(ours).get(),
+                 by = apart(ours, gap.of_reference(pair).materialize()).get().difference,
+                 noise = kReplayRounding * norm2(before).get();
+    if (by > kReplayNoise * way + noise || (way > 0 && noise > kSeen * way)) return false;
     moved = moved || way > 0;
   }
-  return moved && (open.empty() || std::ranges::all_of(gap.ask(open), [](const Answer& a) { return a.passed(); }));
+  return moved;
 }
 
 // The gap of some of its taps.
@@ -269,12 +273,14 @@ Gap only(const BoundsInput& input, const Gap& gap, const auto& wanted) {
 
 std::optional<double> absorbed_scale(const BoundsInput& input, const Gap& gap) {
   if (!move_alike(input, gap)) return {};
+  const auto in_step = [&](const PairedTap& pair) { return !outlives_step(input.target->taps[pair.target].kind); };
   const auto of_loss = [&](const PairedTap& pair) { return is_loss(input.target->taps[pair.target]); };
+  const auto of_others = [&](const PairedTap& pair) { return in_step(pair) && !of_loss(pair); };
   const auto differs = [&](const PairedTap& pair) { return of_loss(pair) && gap.relative(pair) > kReplayNoise; };
-  if (std::ranges::any_of(gap.pairs(), differs) && differ_by(1, input, only(input, gap, std::not_fn(of_loss))))
-    return 1;
+  if (std::ranges::any_of(gap.pairs(), differs) && differ_by(1, input, only(input, gap, of_others))) return 1;
   // As backward left them: what was given may be clipped.
   std::vector<PairedTap> pairs = gap.pairs();
+  std::erase_if(pairs, std::not_fn(in_step));
   for (PairedTap& pair : pairs) pair = first_readings(*input.target, *input.reference, pair);
   std::ranges::sort(pairs, {}, &PairedTap::target);
   const Gap left(input, gap.replays(), std::move(pairs));
