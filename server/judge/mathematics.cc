@@ -136,6 +136,9 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
   const Finding* broken = nullptr;  // the first tap that localisation looked at, otherwise the worst
   for (const Finding& finding : bounds.findings)
     if (finding.mathematics.disproved() && finding.elements == 1 && broken == nullptr) broken = &finding;
+  // What is proven comes before what lies further apart: which of two taps does is a matter of roundings.
+  const auto confirmed = [](const Answer& answer) { return answer.disproved() && answer.confirmed; };
+  if (broken == nullptr) broken = worst(bounds, mathematics, confirmed);
   if (broken == nullptr) broken = worst(bounds, mathematics, disproved);
   // A tap that cannot be answered silences none that is.
   if (const Finding* open = worst(bounds, mathematics, lost_in_replay); open != nullptr && broken == nullptr) {
