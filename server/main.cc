@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -430,8 +431,11 @@ void take_better_products(bool multiplies_wrongly) {
   std::vector<char*> arguments;
   for (std::string& argument : given) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
+  // By its path: the process would be called "exe" if it were started by the link.
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   setenv(kChoice, better.c_str(), 1);
-  if (!given.empty()) execv("/proc/self/exe", arguments.data());  // Returns where it fails: slowly, then.
+  if (!given.empty() && !error) execv(program.c_str(), arguments.data());  // Returns where it fails: slowly, then.
 }
 
 }  // namespace

@@ -53,3 +53,4 @@ def test_kernels_of_another_age_or_that_err_are_left(
     monkeypatch.setenv("LD_PRELOAD", os.fspath(library))
     with running() as daemon:
         assert daemon.products_for() == taken
+        assert Path(f"/proc/{daemon.pid}/comm").read_text() == "plumblined\n", "as whoever looks for it knows it"
