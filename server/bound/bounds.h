@@ -166,8 +166,11 @@ struct Bounds {
   // Pairing.
   bool paired = false;
   bool cuts_complete = true;  // Every opaque call has its counterpart in the other graph (transplant.h).
-  // The programs agree only if this is what the other computes, of which there is no evidence (match/computed.h).
+  // The programs agree only if this is what the other computes (match/computed.h), or keeps between steps (kept.h), of
+  // which there is no evidence.
   std::optional<MatchedItem> taken_for;
+  // Data that a program keeps between steps under no name, on which all that failed hangs (pair/kept.h).
+  std::optional<MatchedItem> hangs_on_kept;
   // An item that would explain the accusation, were it half known (pair/half_known.h): then nothing is proven.
   std::optional<MatchedItem> hangs_on;
   bool free_numbers = false;  // The programs agree as far as numbers that one of them alone is given are rounded,
@@ -185,6 +188,7 @@ struct Bounds {
   std::vector<MissingTap> missing_taps;  // Among those whose value is not zero everywhere.
   // Updates of a program whose counterpart holds the same parameters and leaves all of its own as they were.
   std::vector<MissingTap> unmoved;
+  KeptLeft kept_left = KeptLeft::kAlike;
   GradientApart apart;  // Of those that the programs leave apart, the one that lies farthest, confirmed.
   // The programs do no more than add to gradients, and the target's loss and gradients are so many times the
   // reference's; or they compute the same, or that, only if the gradients that earlier steps left, which were not

@@ -25,6 +25,8 @@ struct BoundsInput {
   // The contents of all gradients that the step before left are so many times the reference's, as it was judged. Empty:
   // not known.
   std::optional<double> carried_scale = 1;
+  KeptLeft kept_before = KeptLeft::kAlike;  // How the step before left what this one finds.
+  bool first_step_of_run = false;           // The reference's: what programs keep between steps has not come apart yet.
 };
 
 }  // namespace plumbline

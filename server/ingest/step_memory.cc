@@ -1,5 +1,7 @@
 #include "server/ingest/step_memory.h"
 
+#include <algorithm>
+
 namespace plumbline {
 namespace {
 
@@ -29,6 +31,7 @@ v1::TraceHeader::Memory memory_of(const TraceRecord& record) {
   for (const std::string& name : record.previous_reference_updates) memory.add_reference_updates(name);
   memory.set_gradient_apart(record.previous_apart.leaf);
   memory.set_apart_by(record.previous_apart.by);
+  memory.set_kept_left(static_cast<std::uint32_t>(record.previous_apart.kept));
   if (record.previous_apart.scale != 1) memory.set_gradient_scale(record.previous_apart.scale);
   return memory;
 }
@@ -39,7 +42,8 @@ void remember(const v1::TraceHeader::Memory& memory, TraceRecord* record) {
   record->previous_untouched = read(memory.untouched());
   record->previous_reference_updates = {memory.reference_updates().begin(), memory.reference_updates().end()};
   record->previous_apart = {memory.gradient_apart(), memory.apart_by(),
-                            memory.has_gradient_scale() ? memory.gradient_scale() : 1};
+                            memory.has_gradient_scale() ? memory.gradient_scale() : 1,
+                            static_cast<KeptLeft>(std::min(memory.kept_left(), 2U))};
 }
 
 }  // namespace plumbline

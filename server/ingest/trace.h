@@ -186,11 +186,16 @@ struct Trace {
 
 struct GoldenStep;
 
+// How two programs left what both found the same and keep under no name (pair/kept.h): alike; one of them did not write
+// it; otherwise.
+enum class KeptLeft : std::uint8_t { kAlike = 0, kUntold = 1, kApart = 2 };
+
 // A gradient that a step leaves where the next backward adds to it, which its reference's step leaves otherwise.
 struct GradientApart {
   std::string leaf;  // That the next step has of it, "state:NAME.grad"; empty: there is none.
   double by = 0;     // Norm of the difference over the reference's, in exact arithmetic.
   double scale = 1;  // The contents of all that it leaves are so many times the reference's; 0: not known.
+  KeptLeft kept = KeptLeft::kAlike;
   bool operator==(const GradientApart&) const = default;
 };
 

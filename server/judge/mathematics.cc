@@ -164,10 +164,17 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     const MatchedItem& item = *bounds.taken_for;
     const Graph &own = item.in_reference ? *input.reference : *input.graph,
                 &other = item.in_reference ? *input.graph : *input.reference;
-    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "Target and reference agree only if " + at(place_of(own, item.item)) +
-               (item.in_reference ? " of the reference" : " of the target") + " is what the other program computes: " +
-               at(place_of(other, *item.counterpart)) + ". It lies near that, and no more is known of it.");
+    if (item.evidence == Evidence::kKept)
+      decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+             "Target and reference agree only if what they keep between steps under no name is one thing, " +
+                 at(place_of(own, item.item)) + " and the reference's " + at(place_of(other, *item.counterpart)) +
+                 ": name it with audit.state().");
+    else
+      decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+             "Target and reference agree only if " + at(place_of(own, item.item)) +
+                 (item.in_reference ? " of the reference" : " of the target") +
+                 " is what the other program computes: " + at(place_of(other, *item.counterpart)) +
+                 ". It lies near that, and no more is known of it.");
     return true;
   }
   if (broken == nullptr && bounds.rounded_items == RoundedItems::kOpen) {
@@ -194,6 +201,16 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     return true;
   }
   if (broken == nullptr || bounds.policy) return false;
+  if (bounds.hangs_on_kept) {
+    const MatchedItem& item = *bounds.hangs_on_kept;
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference differ at " + broken->name + " by " + number(broken->mathematics.deviation) +
+               ", which hangs on what " + (item.in_reference ? "the reference" : "the target") +
+               " keeps between steps under no name, " +
+               at(place_of(item.in_reference ? *input.reference : *input.graph, item.item)) +
+               ", and what the other has in its place is not known: name it with audit.state().");
+    return true;
+  }
 
   if (!bounds.cuts_complete) {
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,

@@ -13,6 +13,8 @@ std::string evidence_of(const MatchedItem& item) {
       return "computed by the other program";
     case Evidence::kNamed:
       return "named alike";
+    case Evidence::kKept:
+      return "kept from step to step";
     case Evidence::kNone:
       return "no counterpart: its own rounding is free";
   }

@@ -82,6 +82,11 @@ struct GraphTap {
   Guard guard;
 };
 
+struct Kept {
+  NodeId leaf = 0;
+  GraphTap left;
+};
+
 // What the framework held in a node, where it was captured (capture="outputs").
 struct Observation {
   Format format = Format::kFloat32;
@@ -169,6 +174,9 @@ struct Graph {
   // "state:NAME.grad"; and how many nodes, the last ones, are there for these alone.
   std::vector<GraphTap> carried;
   std::size_t carried_nodes = 0;
+  // Data that the step wrote and on which only what outlives it depends, and the whole of what it leaves in that
+  // memory: terms[0], of the leaf's shape. Among the last nodes, too.
+  std::vector<Kept> kept;
   bool rounded_numbers = false;  // Some of them were replaced by what they are one with (replay/constants.h).
   GraphCoverage coverage;
 };

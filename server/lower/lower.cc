@@ -7,6 +7,7 @@
 #include "server/lower/foreach.h"
 #include "server/lower/infinite.h"
 #include "server/lower/integer.h"
+#include "server/lower/kept.h"
 #include "server/lower/registry.h"
 #include "server/lower/view.h"
 
@@ -106,6 +107,7 @@ class Lowering {
         note_missing(place);
       }
     }
+    note_kept(trace_, &storage_, &graph_);
     graph_.carried_nodes = graph_.nodes.size() - judged;
     if (!missing_.empty()) throw missing();
     graph_.wanted.assign(wanted_.begin(), wanted_.end());

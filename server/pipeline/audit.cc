@@ -67,7 +67,8 @@ Verdict judged(const Trace& target, const AuditRequestContext& context, Gradient
   const Bounds bounds = compute_bounds(
       {&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest),
        alpha_of(target.identity.step, context.alpha), context.golden, context.products,
-       follows && context.previous->apart.scale != 0 ? std::optional(context.previous->apart.scale) : std::nullopt});
+       follows && context.previous->apart.scale != 0 ? std::optional(context.previous->apart.scale) : std::nullopt,
+       follows ? context.previous->apart.kept : KeptLeft::kAlike, paired && context.reference->first_step_of_run});
   JudgeInput input{&graph, &bounds, {}, false, {}, paired ? &reference : nullptr};
   input.follows = follows;
   if (input.follows) {
@@ -93,6 +94,7 @@ Verdict judged(const Trace& target, const AuditRequestContext& context, Gradient
            });
   };
   *apart = follows && untouched(graph) && untouched(reference) ? context.previous->apart : bounds.apart;
+  apart->kept = bounds.kept_left;
   cover_modules(target, graph.coverage, &verdict);
   verdict.wanted = graph.wanted;
   if (graph.coverage.untold > 0)

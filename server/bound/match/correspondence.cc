@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "server/bound/match/repeats.h"
@@ -472,6 +473,20 @@ Array freedom_of(Format format, const Array& content) {
 Correspondence correspond(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,
                           const std::vector<LeafValue>& reference_values, Matching matching) {
   return Matcher(target, target_values, reference, reference_values, matching).run();
+}
+
+void give_scaled(const LeafValue& content, double scale, std::size_t leaf, const Graph& reference,
+                 Correspondence* match) {
+  const NodeId node = reference.leaves[leaf].node;
+  const Shape& shape = reference.nodes[node].shape;
+  match->reference_values[leaf] = content.reshape(shape);
+  if (scale == 1) return;
+  const Array own = weighted(static_cast<Array>(content), 1 / scale);
+  match->reference_values[leaf] = own.reshape(shape);
+  // Roundings of sums, thousands of 2^-53 at most, stay below this.
+  Array width = weighted(own, 0x1p-40).on_host();
+  for (double& x : std::span(width.data(), static_cast<std::size_t>(width.count()))) x = std::fabs(x);
+  match->reference_freedoms[node] = width.reshape(shape);
 }
 
 std::vector<RoundedLeaf> master_copies(const Graph& graph, const std::vector<LeafValue>& values) {

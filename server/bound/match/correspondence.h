@@ -7,6 +7,7 @@
 //   rounding   both are legal roundings of one number to their formats: they differ by no more than their freedoms;
 //   computed   an item of one program is a legal rounding of what the other computes; that value stands for it;
 //   named      parameters, buffers, state and draws of one name, whose content differs;
+//   kept       memory that both programs keep between steps under no name, and of which they make the same (kept.h);
 //   none       nothing of the other program: it keeps its own content, and its freedom is charged to the comparison.
 //
 // The freedom of an item is how far legal roundings may have put it elsewhere. An item was made out of sight, by how
@@ -23,7 +24,7 @@
 
 namespace plumbline {
 
-enum class Evidence : std::uint8_t { kIdentical, kRounding, kComputed, kNamed, kNone };
+enum class Evidence : std::uint8_t { kIdentical, kRounding, kComputed, kNamed, kKept, kNone };
 
 // An item that was matched by something weaker than its bits.
 struct MatchedItem {
@@ -72,6 +73,11 @@ struct Correspondence {
 // Matches items by content and by name. The programs' leaves may lack their content where they are known by name alone.
 Correspondence correspond(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,
                           const std::vector<LeafValue>& reference_values, Matching matching = Matching::kStrict);
+
+// Gives a leaf of the reference, of index `leaf`, the content of one of the target that is `scale` times as large, with
+// what a scale that is a quotient of sums in two replays may be wrong by.
+void give_scaled(const LeafValue& content, double scale, std::size_t leaf, const Graph& reference,
+                 Correspondence* match);
 
 // How far an item's elements may lie elsewhere, in its shape; empty: nowhere.
 Array freedom_of(Format format, const Array& content);

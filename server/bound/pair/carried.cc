@@ -16,6 +16,8 @@
 #include "server/bound/match/readings.h"
 #include "server/bound/match/transplant.h"
 #include "server/bound/pair/confirm.h"
+#include "server/bound/pair/kept.h"
+#include "server/bound/pair/left_gap.h"
 #include "server/bound/pair/replays.h"
 #include "server/bound/replay/taps.h"
 
@@ -23,8 +25,6 @@ namespace plumbline {
 namespace {
 
 constexpr double kReplayNoise = 1e-9;  // Far above the errors of two replays.
-
-using Pairs = std::vector<std::pair<const GraphTap*, const GraphTap*>>;
 
 // The node whose elements this one hands on.
 NodeId made_by(const Graph& graph, NodeId node) {
@@ -54,9 +54,9 @@ bool is_judged(const Graph& graph, const Names& taps, const GraphTap& carried) {
 }
 
 // Those that both programs leave, but for what both judge as they leave it.
-Pairs pair_carried(const Graph& target, const Graph& reference) {
+LeftPairs pair_carried(const Graph& target, const Graph& reference) {
   const Names left = names_of(reference.carried), ours = names_of(target.taps), theirs = names_of(reference.taps);
-  Pairs pairs;
+  LeftPairs pairs;
   for (const GraphTap& carried : target.carried) {
     const auto other = left.find(carried.name);
     if (other == left.end() || other->second->shape != carried.shape || count(carried.shape) == 0) continue;
@@ -66,53 +66,10 @@ Pairs pair_carried(const Graph& target, const Graph& reference) {
   return pairs;
 }
 
-// The program with some of what it carries in place of its taps.
-Graph with_taps(const Graph& graph, const Pairs& pairs, const GraphTap* Pairs::value_type::*side) {
-  Graph carrying = graph;
-  carrying.taps.clear();
-  for (const auto& pair : pairs) carrying.taps.push_back(*(pair.*side));
-  return carrying;
-}
-
-// A replay that has the values of all taps of `graph`, which is the base's but for these.
-Replay replay_taps(const Graph& graph, const std::vector<LeafValue>& leaves, const Overrides& overrides,
-                   const Replay& base) {
-  std::vector<NodeId> nodes;
-  for (const GraphTap& tap : graph.taps) std::ranges::copy(nodes_of(tap), std::back_inserter(nodes));
-  if (std::ranges::all_of(nodes, [&](NodeId node) { return base.has(node); })) return base;
-  return replay(graph, leaves, Precision::kExact, overrides, nullptr, {.only = &nodes});
-}
-
 // What both programs carry and do not judge as they leave it.
-class CarriedGap {
- public:
-  CarriedGap(const BoundsInput& input, const PairReplays& replays)
-      : carried_(pair_carried(*input.target, *input.reference)),
-        target_(with_taps(*input.target, carried_, &Pairs::value_type::first)),
-        reference_(with_taps(*input.reference, carried_, &Pairs::value_type::second)),
-        sides_(input),
-        replays_(replays) {
-    sides_.target = &target_;
-    sides_.reference = &reference_;
-    replays_.target = replay_taps(target_, replays.target_leaves, replays.target_overrides, replays.target);
-    replays_.reference =
-        replay_taps(reference_, replays.reference_leaves, replays.reference_overrides, replays.reference);
-    std::vector<PairedTap> pairs;
-    for (std::size_t i = 0; i < carried_.size(); ++i) pairs.push_back({i, i});
-    gap_.emplace(sides_, replays_, std::move(pairs));
-  }
-  CarriedGap(const CarriedGap&) = delete;
-
-  const Gap& gap() const { return *gap_; }
-  const BoundsInput& sides() const { return sides_; }  // With what is carried as taps.
-
- private:
-  Pairs carried_;
-  Graph target_, reference_;
-  BoundsInput sides_;
-  PairReplays replays_;
-  std::optional<Gap> gap_;
-};
+LeftGap carried_gap(const BoundsInput& input, const PairReplays& replays) {
+  return LeftGap(input, replays, pair_carried(*input.target, *input.reference));
+}
 
 bool is_loss(const GraphTap& tap) { return tap.kind == TapKind::kLoss && count(tap.shape) == 1; }
 
@@ -230,7 +187,7 @@ std::optional<double> common_scale(const BoundsInput& input, const Gap& gap) {
   if (std::ranges::any_of(target.taps, updates) || std::ranges::any_of(reference.taps, updates)) return {};
   const double scale = scale_of_gradients(target, gap);
   if (!is_scale(scale) || !differ_by(scale, input, gap)) return {};
-  const CarriedGap carried(input, gap.replays());
+  const LeftGap carried = carried_gap(input, gap.replays());
   return differ_by(scale, carried.sides(), carried.gap()) ? std::optional(scale) : std::nullopt;
 }
 
@@ -292,18 +249,24 @@ std::optional<double> absorbed_scale(const BoundsInput& input, const Gap& gap) {
   return {};
 }
 
+std::optional<double> absorbed_scale_of_kept(const BoundsInput& input, const Replay& target_exact,
+                                             const MatchedReference& matched, const Gap& gap, Bounds* bounds) {
+  std::optional<KeptMatch> kept = match_kept(input, matched.before, scales_of_losses(input, gap.replays()));
+  if (!kept) return {};
+  std::uint64_t shared = 0;
+  const PairReplays replays = replay_pair(input, target_exact, {}, &kept->match, &shared);
+  const std::optional<double> scale = absorbed_scale(input, Gap(input, replays, gap.pairs()));
+  if (!scale || !leave_alike(input, replays, kept->items)) return {};
+  bounds->match = std::move(kept->match);
+  return scale;
+}
+
 void unscale_carried(double scale, const Graph& target, const Graph& reference, Correspondence* match) {
   for (std::size_t i = 0; i < reference.leaves.size(); ++i) {
     const GraphLeaf& leaf = reference.leaves[i];
-    LeafValue& value = match->reference_values[i];
+    const LeafValue value = match->reference_values[i];
     if (!carried_gradient(leaf.role, leaf.name) || leaf_named(target, leaf.name) == nullptr || !value) continue;
-    const Array own = weighted(static_cast<Array>(value), 1 / scale);
-    // The scale is a quotient of sums of gradients in two replays: their roundings, thousands of 2^-53 at most, stay
-    // below this.
-    Array width = weighted(own, 0x1p-40).on_host();
-    for (double& x : std::span(width.data(), static_cast<std::size_t>(width.count()))) x = std::fabs(x);
-    match->reference_freedoms[leaf.node] = width.reshape(reference.nodes[leaf.node].shape);
-    value = own;
+    give_scaled(value, scale, i, reference, match);
   }
 }
 
@@ -313,14 +276,14 @@ namespace {
 GradientApart changed_alone(const BoundsInput& input, const PairReplays& replays) {
   const Graph& target = *input.target;
   const Names theirs = names_of(input.reference->carried);
-  Pairs alone;
+  LeftPairs alone;
   for (const GraphTap& carried : target.carried)
     if (!theirs.contains(carried.name) && leaf_named(*input.reference, carried.name) == nullptr &&
         leaf_named(target, carried.name) != nullptr)
       alone.emplace_back(&carried, &carried);
   GradientApart farthest;
   if (alone.empty() || !input.carried_scale) return farthest;
-  const Graph changing = with_taps(target, alone, &Pairs::value_type::first);
+  const Graph changing = with_taps(target, alone, &LeftPairs::value_type::first);
   const Replay replay = replay_taps(changing, replays.target_leaves, replays.target_overrides, replays.target);
   for (const GraphTap& carried : changing.taps) {
     const GraphLeaf& leaf = *leaf_named(target, carried.name);
@@ -338,7 +301,7 @@ GradientApart changed_alone(const BoundsInput& input, const PairReplays& replays
 void compare_carried(const BoundsInput& input, const PairReplays& replays, Bounds* bounds) {
   if (replays.one_program) return;
   if (GradientApart alone = changed_alone(input, replays); !alone.leaf.empty()) bounds->apart = std::move(alone);
-  const CarriedGap carried(input, replays);
+  const LeftGap carried = carried_gap(input, replays);
   const Gap& gap = carried.gap();
   const PairedTap* farthest = nullptr;
   double most = kReplayNoise;

@@ -26,6 +26,11 @@ std::optional<double> common_scale(const BoundsInput& input, const Gap& gap);
 // make differs, or more does.
 std::optional<double> absorbed_scale(const BoundsInput& input, const Gap& gap);
 
+// The same where what both programs keep under no name is one thing (kept.h), momentum scaled as gradients are. Sets
+// bounds->match to that.
+std::optional<double> absorbed_scale_of_kept(const BoundsInput& input, const Replay& target_exact,
+                                             const MatchedReference& matched, const Gap& gap, Bounds* bounds);
+
 // What the contents of gradients that a step leaves are times the reference's where the gradients are the same: one of
 // them may hold a gradient scaler's scale.
 double content_scale(const Graph& target, const Graph& reference);

@@ -12,7 +12,7 @@
 namespace plumbline {
 namespace {
 
-constexpr double kReplayNoise = 1e-8;  // Far above the errors of two replays.
+constexpr double kPassedOnNoise = 1e-8;  // Far above the errors of two replays.
 
 Array leaf_content(const Graph& graph, NodeId node) {
   for (const GraphLeaf& leaf : graph.leaves)
@@ -55,7 +55,7 @@ Call compared(const BoundsInput& input, const PairReplays& replays, const Opaque
 // inputs changed places: neither proof of a difference nor of agreement.
 bool indifferent(const Call& call) {
   constexpr double kSensitivityMin = 0.1;
-  return call.in > kReplayNoise && call.out < kSensitivityMin * call.in;
+  return call.in > kPassedOnNoise && call.out < kSensitivityMin * call.in;
 }
 
 // Whether it was fed the same and gave something else than a rounding of its operands moves a result by. What it
@@ -64,7 +64,7 @@ bool unequal(const Call& call) {
   constexpr double kRoundings = 64;
   const double u = is_float(call.format) ? unit_roundoff(call.format) : 0;
   // Operands that our replays give bit by bit alike were computed by the same operations, and are the same.
-  return call.in == 0 ? call.out > 0 : call.in <= kReplayNoise && call.out > kRoundings * u;
+  return call.in == 0 ? call.out > 0 : call.in <= kPassedOnNoise && call.out > kRoundings * u;
 }
 
 void compare_inputs(const BoundsInput& input, const PairReplays& replays, const std::vector<const OpaqueCall*>& ours,

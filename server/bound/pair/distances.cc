@@ -96,7 +96,9 @@ std::optional<Distances> compare_observed(const BoundsInput& input, const std::v
 }
 
 bool distances_tell(const Correspondence& match) {
-  const auto named = [](const MatchedItem& item) { return item.evidence == Evidence::kNamed; };
+  const auto named = [](const MatchedItem& item) {
+    return item.evidence == Evidence::kNamed || item.evidence == Evidence::kKept;
+  };
   return match.drifted.empty() && std::ranges::none_of(match.items, named);
 }
 

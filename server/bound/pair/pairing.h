@@ -14,7 +14,7 @@ namespace plumbline {
 
 struct MatchedReference {
   Cuts cuts;
-  Correspondence before;  // Any item was taken for what the other program computes; where that is asked again.
+  Correspondence before;  // No item was taken for what the other program computes; where that is asked again.
   PairReplays replays;
   std::vector<PairedTap> pairs;
   // The answer in mathematics for each tap of the target where it is settled (updates.h).

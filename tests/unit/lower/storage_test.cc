@@ -39,6 +39,22 @@ TEST(Storage, AWriteThroughAViewChangesAllOverlappingViews) {
   EXPECT_EQ(run(b.trace, "before"), (Values{1, 2, 3, 4, 5, 6}));
 }
 
+TEST(Storage, WhatAStepLeavesInDataThatItWroteIsToldWhole) {
+  TraceBuilder b;
+  const TensorRef x = b.leaf({2, 3}, {1, 2, 3, 4, 5, 6}), read = b.leaf({2}, {7, 8});
+  const TensorRef column{x.value, x.format, {{2}, {3}, 1}};
+  const TensorRef after = b.write("aten::mul_.Tensor", {{"self", column}, {"other", read}}, {{"self", column}})[0];
+  b.tap("update:w", after);
+  EXPECT_TRUE(lower(b.trace).kept.empty());
+  b.trace.taps.back().kind = TapKind::kUpdate;
+  Graph graph = lower(b.trace);
+  ASSERT_EQ(graph.kept.size(), 1u);
+  EXPECT_EQ(graph.kept[0].leaf, graph.leaves[0].node);
+  graph.taps = {graph.kept[0].left};
+  graph.taps[0].name = "left";
+  EXPECT_EQ(testing::tap_values(graph, "left"), (Values{1, 14, 3, 4, 40, 6}));
+}
+
 TEST(Storage, AReadOfAPartialWriteNeedsNoAssembly) {
   TraceBuilder b;
   const TensorRef x = b.leaf({6}, {1, 2, 3, 4, 5, 6});
