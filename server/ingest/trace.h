@@ -186,8 +186,8 @@ struct Trace {
 
 struct GoldenStep;
 
-// How two programs left what both found the same and keep under no name (pair/kept.h): alike; one of them did not write
-// it; otherwise.
+// How two programs left what they keep under no name and found alike (pair/kept.h): alike; in a way that tells nothing,
+// as where one of them did not write it; otherwise, of what both found the same.
 enum class KeptLeft : std::uint8_t { kAlike = 0, kUntold = 1, kApart = 2 };
 
 // A gradient that a step leaves where the next backward adds to it, which its reference's step leaves otherwise.

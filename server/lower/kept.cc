@@ -3,7 +3,6 @@
 #include <unordered_map>
 
 namespace plumbline {
-
 namespace {
 
 // Tells of each node whether such a tap depends on it.

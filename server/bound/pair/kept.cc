@@ -18,7 +18,9 @@ namespace plumbline {
 namespace {
 
 constexpr double kFarthest = 0.25;  // Of the content: what lies farther is another thing, or told otherwise.
-constexpr double kGrowth = 4;       // In a step, of what lay between two contents when they were found: they forget it.
+// In a step, of what lay between two contents when they were found: a mean that decays shrinks it. No bound is derived
+// from this, and beyond it nothing is proven: what was found apart is only no evidence then.
+constexpr double kGrowth = 4;
 constexpr double kLeftNoise = 1e-9;  // Far above the errors of two replays.
 
 struct KeptData {
