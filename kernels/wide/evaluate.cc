@@ -4,6 +4,8 @@
 #include <stdexcept>
 
 #include "kernels/primitive/absorb.h"
+#include "kernels/wide/error_function.h"
+#include "kernels/wide/exponential.h"
 #include "kernels/wide/families.h"
 #include "kernels/wide/loop.h"
 
@@ -17,12 +19,6 @@ Wide sign(Wide a) { return a > 0 ? 1 : a < 0 ? -1 : 0; }
 // a + b, where b may stand for infinity (primitive/absorb.h).
 Wide absorbing_sum(Wide a, Wide b) {
   return primitive::absorbed(static_cast<double>(a), static_cast<double>(b)) ? b : a + b;
-}
-
-// From exp(-|a|), which cannot overflow.
-Wide sigmoid(Wide a) {
-  const Wide e = expf128(-fabsf128(a));
-  return (a >= 0 ? Wide(1) : e) / (1 + e);
 }
 
 // What rounds to infinity in fp64 is not finite to the programs.
@@ -56,9 +52,9 @@ WideArray evaluate(Primitive primitive, const Attributes& attributes, const Shap
     case kSign:
       return each(sign);
     case kExp:
-      return each(expf128);
+      return each(exponential);
     case kExpm1:
-      return each(expm1f128);
+      return each(exponential_less_one);
     case kLog:
       return each(logf128);
     case kLog1p:
@@ -74,9 +70,9 @@ WideArray evaluate(Primitive primitive, const Attributes& attributes, const Shap
     case kCos:
       return each(cosf128);
     case kTanh:
-      return each(tanhf128);
+      return each(tangent);
     case kErf:
-      return each(erff128);
+      return each(error_function);
     case kSigmoid:
       return each(sigmoid);
     case kFloor:
@@ -170,7 +166,7 @@ WideArray evaluate(Primitive primitive, const Attributes& attributes, const Shap
 
 double work(Primitive primitive, const Attributes& attributes, const Shape& shape, std::span<const Shape> in) {
   using enum Primitive;
-  constexpr double kMove = 2, kOperation = 20, kFunction = 1000, kSlowFunction = 2500;
+  constexpr double kMove = 2, kOperation = 20, kExponential = 300, kFunction = 1000, kSlowFunction = 2500;
   const auto out = static_cast<double>(count(shape));
   const double first = in.empty() ? 0 : static_cast<double>(count(in[0]));
   switch (primitive) {
@@ -181,23 +177,24 @@ double work(Primitive primitive, const Attributes& attributes, const Shape& shap
       return 0;
     case kExp:
     case kExpm1:
+    case kTanh:
+    case kSigmoid:
+    case kErf:
+      return out * kExponential;
     case kLog:
     case kLog1p:
     case kSin:
     case kCos:
-    case kTanh:
-    case kSigmoid:
     case kSqrt:
     case kRsqrt:
     case kAtan2:
       return out * kFunction;
-    case kErf:
     case kPow:
     case kFmod:  // Goes through the quotient bit by bit.
       return out * kSlowFunction;
     case kSoftmax:
     case kLogSoftmax:
-      return out * (kFunction + 3 * kOperation);
+      return out * (kExponential + 3 * kOperation);
     case kIota:
     case kNeg:
     case kAbs:

@@ -19,6 +19,7 @@
 
 #include "kernels/wide/families.h"
 #include "kernels/wide/loop.h"
+#include "kernels/wide/pair.h"
 
 namespace plumbline::wide {
 namespace {
@@ -26,10 +27,6 @@ namespace {
 constexpr std::int64_t kColumns = 16;  // A panel's width is enough for two chains of additions in each vector unit.
 constexpr std::int64_t kRows = 16;     // A panel stays in the cache for the rows of one task.
 constexpr std::int64_t kBlock = 256;
-
-struct Pair {
-  double hi, lo;
-};
 
 // Ranges of 2^kRange; the range kMiddle holds 2^-256 to 2^256.
 constexpr int kRange = 512, kRanges = 65, kMiddle = 32;
@@ -75,9 +72,7 @@ Content content_of(const WideArray& x) {
 // An element of the range, scaled to the middle; zero for the others.
 Pair split(Wide x, int range) {
   if (x == 0 || !finite(x) || range_of(x) != range) return {0, 0};
-  const Wide scaled = range == kMiddle ? x : scalbnf128(x, (kMiddle - range) * kRange);
-  const auto hi = static_cast<double>(scaled);
-  return {hi, static_cast<double>(scaled - hi)};
+  return wide::split(range == kMiddle ? x : scalbnf128(x, (kMiddle - range) * kRange));
 }
 
 // Leading dimensions of stride 0 become size 1, which broadcasts again.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/wide/exponential.h"
 #include "kernels/wide/families.h"
 #include "kernels/wide/loop.h"
 
@@ -172,7 +173,7 @@ WideArray softmax(const WideArray& x, bool of_logarithm) {
       Wide most = -__builtin_inf(), total = 0;
       lines.walk(line, 0, lines.length, [&](std::int64_t, Wide value) { most = larger(most, value); });
       lines.walk(line, 0, lines.length, [&](std::int64_t i, Wide value) {
-        const Wide e = expf128(value - most);
+        const Wide e = exponential(value - most);
         total += e;
         to[i] = of_logarithm ? value - most : e;
       });

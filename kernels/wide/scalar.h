@@ -3,8 +3,9 @@
 // The compiler's run-time library rounds its arithmetic correctly (an operation takes some 20 ns), and the C library's
 // functions are within a few ulps of every argument (some 1 us each). Double-double was the alternative. It has 106
 // bits, but only the exponents of fp64: it overflows where fp64 does, which the wide replay is to decide, it has fewer
-// than 100 bits below 2^-968, and its elementary functions would have to be written and proven here. It is faster where
-// it vectorises. That matters in products alone, and there it is used (product.cc).
+// than 100 bits below 2^-968, and its elementary functions would have to be written and proven here. Where most of the
+// time goes it is used all the same: in products, where it vectorises (product.cc), and in the exponential function
+// (exponential.cc).
 //
 // On x86-64 the type is the compiler's __float128, on AArch64 it is long double. Neither needs libquadmath.
 #pragma once

@@ -78,10 +78,17 @@ Claim claim(Primitive p) {
       return {110};
     case kVarianceRsqrt:
       return {96};
+    case kExp:
+      return {103};
+    case kExpm1:
+    case kTanh:
+    case kSigmoid:
     case kSoftmax:
-      return {105};
+      return {102};
+    case kErf:
+      return {101};
     case kLogSoftmax:
-      return {105, false, 1};
+      return {102, false, 1};
     default:
       return {110};
   }
@@ -149,6 +156,31 @@ std::vector<int> with_images() {
 
 INSTANTIATE_TEST_SUITE_P(Primitives, WideEvaluation, ::testing::ValuesIn(with_images()),
                          [](const auto& info) { return std::string(traits(static_cast<Primitive>(info.param)).name); });
+
+// On both sides of where their table and their ways change, and over all exponents.
+TEST(WideEvaluation, FunctionsByTablesHoldAHundredBits) {
+  std::vector<Wide> values;
+  for (int k = -300; k <= 300; ++k)
+    for (int beside = -2; beside <= 2; ++beside)
+      for (const Wide step : {logf128(2) / 64, Wide(0x1p-5)})
+        values.push_back(k * step * (1 + beside * (std::abs(beside) == 2 ? Wide(0x1p-112) : Wide(0x1p-54))));
+  for (const double turn : {0x1p-121, 0x1p-120, 0.34375, 0.6875, 300.0, 600.0, 1200.0})
+    for (const double factor : {-1.0, 1.0, 1 - 0x1p-53, 0x1p-53 - 1, 1 + 0x1p-52})
+      values.push_back(turn * Wide(factor));
+  Random random(6);
+  for (int draw = 0; draw < 4000; ++draw) {
+    const double size = std::exp2(draw % 2 == 0 ? uniform(random, -130, 10.2) : uniform(random, -6, 4));
+    values.push_back((coin(random) ? 1 : -1) *
+                     (Wide(size) + Wide(0x1p-60) * size * static_cast<Wide>(uniform(random, -1, 1))));
+  }
+  const auto n = static_cast<std::int64_t>(values.size());
+  WideArray x = WideArray::uninitialized({n});
+  std::copy(values.begin(), values.end(), x.data());
+  for (const Primitive p : {kExp, kExpm1, kTanh, kSigmoid, kErf}) {
+    check({p, {}, {n}, {}, "tables"}, {x});
+    if (HasFatalFailure()) return;
+  }
+}
 
 // Ends of domains and ranges, multiples of pi, neighbours of poles; also beyond what fp64 holds.
 TEST(WideEvaluation, HoldsAHundredBitsAtEdges) {

@@ -38,12 +38,12 @@ Freedoms constants_of(const Graph& graph) {
 }
 
 WideReplay widely(const Graph& graph, const std::vector<LeafValue>& leaves, const Replay& replay,
-                  const Overrides& overrides, const std::vector<NodeId>& wanted) {
+                  const Overrides& overrides, const std::vector<NodeId>& wanted, WideValues* kept) {
   Overrides given = shared_decisions(graph, replay, wanted);
   for (const auto& [node, value] : overrides) given[node] = value;
   WideLimits limits;
   limits.work = kWorkMax;
-  return wide_replay(graph, leaves, given, wanted, limits);
+  return wide_replay(graph, leaves, given, wanted, limits, kept);
 }
 
 // Answers again, in wide arithmetic, what failed or was lost in our own replay.
@@ -61,11 +61,11 @@ void confirm_in_wide(const BoundsInput& input, const Gap& gap, const std::vector
   }
   if (asked.empty()) return;
   const PairReplays& replays = gap.replays();
-  const WideReplay ours =
-      widely(target, replays.target_leaves, replays.target, replays.target_overrides, probed_nodes(target, asked));
+  const WideReplay ours = widely(target, replays.target_leaves, replays.target, replays.target_overrides,
+                                 probed_nodes(target, asked), &gap.wide().target);
   if (!ours) return;
   const WideReplay theirs = widely(reference, replays.reference_leaves, replays.reference, replays.reference_overrides,
-                                   probed_nodes(reference, other));
+                                   probed_nodes(reference, other), &gap.wide().reference);
   if (!theirs) return;
 
   const auto sweep = [&](const Graph& graph, const Replay& replay, const std::vector<Probe>& probes) {

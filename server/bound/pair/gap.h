@@ -5,6 +5,7 @@
 #include "server/bound/input.h"
 #include "server/bound/match/handed.h"
 #include "server/bound/match/paired_taps.h"
+#include "server/bound/replay/wide_replay.h"
 
 namespace plumbline {
 
@@ -78,6 +79,12 @@ class Gap {
   // The same probe of the reference's taps.
   Probe reindexed(const Probe& probe) const;
 
+  // What wide replays of the two sides computed (confirm.h).
+  struct Wide {
+    WideValues target, reference;
+  };
+  Wide& wide() const { return wide_; }
+
  private:
   struct Pattern {
     Array mask;
@@ -95,6 +102,7 @@ class Gap {
   const BoundsInput& input_;
   const PairReplays& replays_;
   std::vector<PairedTap> pairs_;
+  mutable Wide wide_;
   mutable std::map<std::string, double> scales_;  // A probe's scale by its name, where it is not the probe's own.
   // There is one for each tap of the target where something is not finite.
   std::map<std::size_t, Pattern> patterns_;

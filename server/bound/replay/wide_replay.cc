@@ -14,11 +14,12 @@ namespace {
 
 constexpr std::int64_t kElement = sizeof(Wide);
 constexpr std::int64_t kPanel = 16;  // Columns of a panel of a product (kernels/wide/product.cc).
+constexpr std::int64_t kKeptMax = std::int64_t{1} << 30;
 
-// `read`: the nodes whose value is read; `computed`: those whose own result is computed; `readers`: how many
-// computations read each value.
+// `read`: the nodes whose value is read; `computed`: those whose own result is computed, not those that were kept;
+// `readers`: how many computations read each value.
 struct Cone {
-  Cone(const Graph& graph, const Overrides& given, const std::vector<NodeId>& wanted)
+  Cone(const Graph& graph, const Overrides& given, const std::vector<NodeId>& wanted, const WideValues& kept)
       : read(graph.nodes.size(), false), computed(graph.nodes.size(), false), readers(graph.nodes.size(), 0) {
     for (NodeId id : wanted) {
       read[id] = computed[id] = true;
@@ -27,6 +28,7 @@ struct Cone {
     for (std::size_t i = graph.nodes.size(); i-- > 0;) {
       const auto id = static_cast<NodeId>(i);
       if (read[id] && given.count(id) == 0) computed[id] = true;
+      if (kept.find(id) != nullptr) computed[id] = false;
       if (!computed[id]) continue;
       for (NodeId input : graph.nodes[id].inputs) {
         read[input] = true;
@@ -135,13 +137,13 @@ double work_of(const Graph& graph, const Node& node) {
   return wide::work(node.primitive, node.attributes, node.shape, shapes);
 }
 
-// Walks the cone in order. Calls given(id) where the node's value was given, computed(id) where its own result is
-// computed, and freed(id) when its last reader is done. `computed` returns whether to go on.
+// Walks the cone in order. Calls given(id) where the node's value was given or kept, computed(id) where its own result
+// is computed, and freed(id) when its last reader is done. `computed` returns whether to go on.
 template <class Given, class Computed, class Freed>
 bool walk(const Graph& graph, const Overrides& overrides, Cone cone, const Given& given, const Computed& computed,
           const Freed& freed) {
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
-    if (cone.read[id] && overrides.count(id) != 0) given(id);
+    if (cone.read[id] && (overrides.count(id) != 0 || !cone.computed[id])) given(id);
     if (!cone.computed[id]) continue;
     if (!computed(id)) return false;
     for (NodeId input : graph.nodes[id].inputs)
@@ -196,7 +198,18 @@ WideArray content(const LeafValue& value, const Shape& shape) {
 }  // namespace
 
 WideCost wide_cost(const Graph& graph, const Overrides& given, const std::vector<NodeId>& wanted) {
-  return cost_of(graph, given, Cone(graph, given, wanted));
+  return cost_of(graph, given, Cone(graph, given, wanted, {}));
+}
+
+const WideArray* WideValues::find(NodeId id) const {
+  const auto found = values_.find(id);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+void WideValues::keep(NodeId id, const WideArray& value) {
+  const std::int64_t bytes = kElement * value.count();
+  if (bytes > kKeptMax - bytes_) return;
+  if (values_.emplace(id, value).second) bytes_ += bytes;
 }
 
 WideArray WideReplay::value(NodeId id) const {
@@ -210,8 +223,10 @@ WideArray WideReplay::computed(NodeId id) const {
 }
 
 WideReplay wide_replay(const Graph& graph, const std::vector<LeafValue>& leaves, const Overrides& given,
-                       const std::vector<NodeId>& wanted, const WideLimits& limits) {
-  const Cone cone(graph, given, wanted);
+                       const std::vector<NodeId>& wanted, const WideLimits& limits, WideValues* kept) {
+  const WideValues none;
+  const WideValues& before = kept != nullptr ? *kept : none;
+  const Cone cone(graph, given, wanted, before);
   WideReplay replay;
   replay.cost_ = cost_of(graph, given, cone);
   if (!(replay.cost_.work <= limits.work) || replay.cost_.bytes > limits.bytes) return replay;
@@ -229,8 +244,12 @@ WideReplay wide_replay(const Graph& graph, const std::vector<LeafValue>& leaves,
   std::map<NodeId, WideArray> own, seen;
   double done = 0;
   const auto take = [&](NodeId id) {
-    values[id] = content(given.at(id), graph.nodes[id].shape);
-    if (is_wanted[id]) seen[id] = values[id];
+    const WideArray* own_before = before.find(id);
+    const auto replaced = given.find(id);
+    values[id] = replaced != given.end() ? content(replaced->second, graph.nodes[id].shape) : *own_before;
+    if (!is_wanted[id]) return;
+    if (replaced != given.end()) seen[id] = values[id];
+    if (own_before != nullptr) own[id] = *own_before;
   };
   const auto compute = [&](NodeId id) {
     if (limits.progress && !limits.progress(replay.cost_.work == 0 ? 0 : done / replay.cost_.work)) return false;
@@ -246,6 +265,7 @@ WideReplay wide_replay(const Graph& graph, const std::vector<LeafValue>& leaves,
       result = result_of(graph, node, inputs);
     }
     if (is_wanted[id]) own[id] = result;
+    if (kept != nullptr) kept->keep(id, result);
     if (given.count(id) == 0) values[id] = std::move(result);
     done += work_of(graph, node);
     return true;

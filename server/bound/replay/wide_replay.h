@@ -36,6 +36,17 @@ struct WideLimits {
 
 WideCost wide_cost(const Graph& graph, const Overrides& given, const std::vector<NodeId>& wanted);
 
+// What wide replays of one graph computed, from the same leaves and given values, for the next of them to take.
+class WideValues {
+ public:
+  const WideArray* find(NodeId id) const;
+  void keep(NodeId id, const WideArray& value);  // Unless all of it were more than 1 GiB then.
+
+ private:
+  std::map<NodeId, WideArray> values_;
+  std::int64_t bytes_ = 0;
+};
+
 // The result of wide_replay. Copies share the values.
 class WideReplay {
  public:
@@ -55,15 +66,16 @@ class WideReplay {
   WideCost cost_;
   std::map<NodeId, WideArray> given_, computed_;  // They hold wanted nodes alone.
   friend WideReplay wide_replay(const Graph& graph, const std::vector<LeafValue>& leaves, const Overrides& given,
-                                const std::vector<NodeId>& wanted, const WideLimits& limits);
+                                const std::vector<NodeId>& wanted, const WideLimits& limits, WideValues* kept);
 };
 
 // Replays the cone of `wanted` from `leaves` (parallel to graph.leaves). Nodes in `given` have these values for all
 // who read them; theirs are not computed unless they are wanted. A value is freed when its last reader has been
 // computed. Nothing is computed where the cost is beyond the limits. Results of integer operations wrap as their
-// formats do. Throws std::runtime_error if a leaf that is needed is empty.
+// formats do. `kept`, if not null: what a replay before kept is not computed again, and what this one computes is kept.
+// Throws std::runtime_error if a leaf that is needed is empty.
 WideReplay wide_replay(const Graph& graph, const std::vector<LeafValue>& leaves, const Overrides& given,
-                       const std::vector<NodeId>& wanted, const WideLimits& limits = {});
+                       const std::vector<NodeId>& wanted, const WideLimits& limits = {}, WideValues* kept = nullptr);
 
 // The outcomes that a replay followed, of all that jumps in the cone of `wanted` (comparisons, roundings to integers,
 // indices): given to a wide replay, it takes the same side everywhere, and its cone ends there.

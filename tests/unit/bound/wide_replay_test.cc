@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <stdexcept>
@@ -18,6 +19,11 @@ using test::GraphBuilder;
 using enum Primitive;
 
 double item(const WideArray& x) { return static_cast<double>(x.materialize().data()[0]); }
+
+bool equal(const WideArray& a, const WideArray& b) {
+  const Array apart = wide::difference(a, b);
+  return std::all_of(apart.data(), apart.data() + apart.count(), [](double x) { return x == 0; });
+}
 
 Attributes over(std::vector<std::int64_t> dims, double scalar = 0) {
   Attributes a;
@@ -54,6 +60,31 @@ struct Cancelling {
     b.tap("t", TapKind::kValue, ratio, {0});
   }
 };
+
+// A chain of functions, asked for at its end, then in its middle and beyond.
+TEST(WideReplay, TakesWhatWasKept) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({64}, random_values(64, 5));
+  const NodeId grown = b.op(kExp, {x}, {64}, Format::kFloat64);
+  const NodeId choice = b.op(kFloor, {grown}, {64}, Format::kFloat64);
+  const NodeId rest = b.op(kSub, {grown, choice}, {64}, Format::kFloat64);
+  const NodeId beyond = b.op(kTanh, {rest}, {64}, Format::kFloat64);
+  const auto leaves = leaf_values(b.graph);
+  const Overrides given{{choice, Array::full({64}, 0.5)}};
+  WideValues kept;
+  ASSERT_TRUE(wide_replay(b.graph, leaves, given, {rest, choice}, {}, &kept));
+  EXPECT_NE(kept.find(grown), nullptr);
+  EXPECT_NE(kept.find(rest), nullptr);
+  const std::vector<NodeId> wanted{grown, choice, rest, beyond};
+  const WideReplay afresh = wide_replay(b.graph, leaves, given, wanted);
+  const WideReplay again = wide_replay(b.graph, leaves, given, wanted, {}, &kept);
+  ASSERT_TRUE(afresh && again);
+  EXPECT_LT(again.cost().nodes, afresh.cost().nodes);
+  for (NodeId id : wanted) {
+    EXPECT_TRUE(equal(again.value(id), afresh.value(id))) << id;
+    EXPECT_TRUE(equal(again.computed(id), afresh.computed(id))) << id;
+  }
+}
 
 TEST(WideReplay, KeepsWhatFp64Loses) {
   Cancelling c;
