@@ -53,7 +53,7 @@ void add_standouts(const BoundsInput& input, const Gap& gap, const Replay* follo
 void note_jumps(const BoundsInput& input, const PairReplays& replays, const Correspondence& match,
                 const std::vector<PairedTap>& pairs, const std::vector<Probe>& probes, std::vector<Answer>* answers);
 
-// The same questions under another correspondence, with its own stand-outs.
+// The same questions under another correspondence, with its own stand-outs; some of them alone where they fail.
 Asked asked_again(const BoundsInput& input, const Gap& gap, const Correspondence& match, const Asked& before);
 
 // Confirms of updates and state that differ beyond their radii, which count no freedom of constants, the one that does
