@@ -272,6 +272,8 @@ Buffer allocate_buffer(std::int64_t count, MemoryResource* memory) {
 
 void release_unneeded_buffers() { Pool::instance().release_unneeded(); }
 
+bool buffers_are_pages() { return kMapped != SIZE_MAX; }
+
 std::int64_t buffer_reserve_bytes() { return static_cast<std::int64_t>(Pool::instance().reserved()); }
 
 }  // namespace plumbline

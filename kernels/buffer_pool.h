@@ -25,6 +25,9 @@ Buffer allocate_buffer(std::int64_t count, MemoryResource* memory);
 // Frees what was kept and not needed since the last call: what then is left, used or not, is the most that was used in
 // between. Until then as much is kept as was ever used.
 void release_unneeded_buffers();
+// Whether large buffers are pages of the system's, cut and put together again: not under the address sanitizer, which
+// watches its allocator's buffers alone.
+bool buffers_are_pages();
 // Kept, and not in use.
 std::int64_t buffer_reserve_bytes();
 

@@ -71,7 +71,7 @@ def report_coverage(small: bool, seed: int | None) -> tuple[str, dict]:
     sys.path.insert(0, str(ROOT / "tests" / "bench" / "coverage"))
     from coverage import measure
 
-    return measure(seed)  # All models, small as they are.
+    return measure(small, seed)
 
 
 def report_soundness(small: bool, seed: int | None) -> tuple[str, dict]:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_bug_is_told_from_rounding(server: str, tmp_path: Path) -> None:
     script = ROOT / "deploy" / "lib" / "quickstart_train.py"
     done = subprocess.run(
-        [sys.executable, str(script), "--server", server],
+        [sys.executable, str(script), "--server", server, "--steps", "17"],
         capture_output=True,
         text=True,
         timeout=300,
