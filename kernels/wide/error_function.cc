@@ -1,6 +1,5 @@
 #include "kernels/wide/error_function.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -17,8 +16,8 @@ namespace {
 // its sign, so that |b_k| < 1.1 exp(c^2 / 2) 2^(k/2) / sqrt(k!) (Cramer). With |h| <= 2^-5, terms after h^19 are below
 // 2^-110 of the result, and those from b_10 on below 2^-57, so that they need no second double.
 // h takes 6 u^2, the sum of the series 5 u^2, products with h and with what stands before them 8 u^2 and u^2 more,
-// which weigh at most as much as the result (c = 1/16, h = -1/32); erf(c) twice u^2, the last sum 3 u^2: 25 u^2 <
-// 2^-101.
+// which weigh at most as much as the result (c = 1/16, h = -1/32); erf(c) twice u^2, the last sum 3 u^2. All of it is
+// 25 u^2 < 2^-101.
 constexpr int kInOne = 16;
 constexpr int kEnd = 9;  // erf(9) is 1 but for 2^-120.
 constexpr std::size_t kTerms = 19, kInPairs = 10;
@@ -26,7 +25,7 @@ constexpr std::size_t kTerms = 19, kInPairs = 10;
 struct Centre {
   Pair value, scale;                 // erf(c), 2 / sqrt(pi) exp(-c^2)
   std::array<Pair, kInPairs> first;  // b_k / (k + 1)
-  std::array<double, kTerms> last;   // The same from kInPairs on.
+  std::array<double, kTerms> all;    // The same, rounded.
 };
 
 struct Table {
@@ -41,7 +40,7 @@ struct Table {
       for (std::size_t k = 0; k < kTerms; ++k) {
         const Wide n = static_cast<Wide>(k + 1);
         if (k < kInPairs) centre.first[k] = split(b / n);
-        centre.last[k] = static_cast<double>(b / n);
+        centre.all[k] = static_cast<double>(b / n);
         const Wide next = (-2 * c * b - 2 * before_b) / n;
         before_b = b;
         b = next;
@@ -62,8 +61,8 @@ Wide error_function(Wide x) {
   const double nearest = std::nearbyint(size * kInOne);
   const Centre& c = table.centres[static_cast<std::size_t>(nearest)];
   const Pair h = sum(sum(first, -nearest / kInOne), sum(second, third));
-  double tail = c.last[kTerms - 1];
-  for (std::size_t k = kTerms - 1; k-- > kInPairs;) tail = std::fma(tail, h.hi, c.last[k]);
+  double tail = c.all[kTerms - 1];
+  for (std::size_t k = kTerms - 1; k-- > kInPairs;) tail = std::fma(tail, h.hi, c.all[k]);
   Pair series{tail, 0};
   for (std::size_t k = kInPairs; k-- > 0;) series = sum(c.first[k], product(h, series));
   const Wide result = joined(sum(c.value, product(c.scale, product(h, series))));

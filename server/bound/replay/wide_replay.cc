@@ -208,7 +208,10 @@ const WideArray* WideValues::find(NodeId id) const {
 
 void WideValues::keep(NodeId id, const WideArray& value) {
   const std::int64_t bytes = kElement * value.count();
-  if (bytes > kKeptMax - bytes_) return;
+  if (bytes > kKeptMax - bytes_) {
+    bytes_ = kKeptMax;  // A later window would hold all of a value that is not counted.
+    return;
+  }
   if (values_.emplace(id, value).second) bytes_ += bytes;
 }
 

@@ -40,7 +40,7 @@ WideCost wide_cost(const Graph& graph, const Overrides& given, const std::vector
 class WideValues {
  public:
   const WideArray* find(NodeId id) const;
-  void keep(NodeId id, const WideArray& value);  // Unless all of it were more than 1 GiB then.
+  void keep(NodeId id, const WideArray& value);  // Until all of it were more than 1 GiB.
 
  private:
   std::map<NodeId, WideArray> values_;
