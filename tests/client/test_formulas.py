@@ -279,7 +279,8 @@ def test_a_formula_computes_what_its_operation_does(case: str) -> None:
     assert evaluated.found == {qualified(name) for name in CASES[case][1]}
 
 
-@pytest.mark.parametrize("case", CASES)
+# All but the longest: its formula's values are compared below, and the same formula is audited for images.
+@pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("volumes, bicubic")])
 def test_operations_are_audited_by_their_formulas(server: str, case: str) -> None:
     right = plumbline.compare(program(case), program(case), server)
     assert right.verdict == "TYPE_I", right.explain()

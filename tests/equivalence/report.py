@@ -6,7 +6,7 @@ import random
 
 from .sweep import figures, sweep, table, wrong
 
-PAIRS, PAIRS_SMALL = 20000, 200
+PAIRS, PAIRS_SMALL = 20000, 100
 SEED_SMALL = 7
 SEEDS = 1_000_000  # Of pairs, for one seed of a report.
 

@@ -24,7 +24,7 @@ NAMES = (
     *("Llama step", "pytorch 84334", "embedding scale", "RMS norm cast"),
 )
 # Those with products that are large enough to be sliced.
-SLICED_NAMES = ("A1 accumulation", "transformers 34191", "Llama step")
+SLICED_NAMES = ("transformers 34191", "Llama step")
 
 
 @pytest.fixture(autouse=True, scope="module")

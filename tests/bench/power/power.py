@@ -21,7 +21,7 @@ def measure(small: bool) -> tuple[str, dict]:
             for depth in ((SMALL_DEPTH,) if small else DEPTHS)
             for row in resolution.rows_of(kind, depth, autocast, daemon.address)
         ]
-        results = [mutant.judge(m, daemon.address) for m in (mutant.MUTANTS[::4] if small else mutant.MUTANTS)]
+        results = [mutant.judge(m, daemon.address) for m in (mutant.MUTANTS[::8] if small else mutant.MUTANTS)]
     if opaque := [row.name for row in rows if row.opaque]:
         raise RuntimeError(f"operations that the audit does not model, in {', '.join(opaque)}")
     published = ("GPT", SMALL_DEPTH if small else DEPTH, "loss")

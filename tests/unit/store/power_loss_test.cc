@@ -86,7 +86,7 @@ Loss cut_power(bool disk_syncs, std::size_t verdicts, std::uint64_t seed) {
 }
 
 TEST(PowerLoss, AcknowledgedVerdictsSurvive) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     const Loss loss = cut_power(/*disk_syncs=*/true, 20 * seed, seed);
     EXPECT_GE(loss.acknowledged, 20 * seed);
     EXPECT_TRUE(loss.opens) << "seed " << seed;
@@ -97,8 +97,8 @@ TEST(PowerLoss, AcknowledgedVerdictsSurvive) {
 
 // Past the first checkpoint (1000 pages of log) pages move into the database itself.
 TEST(PowerLoss, AcknowledgedVerdictsSurviveCheckpoints) {
-  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-    const Loss loss = cut_power(/*disk_syncs=*/true, 6000, seed);
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    const Loss loss = cut_power(/*disk_syncs=*/true, 4000, seed);
     EXPECT_TRUE(loss.opens) << "seed " << seed;
     EXPECT_EQ(loss.lost, 0u) << "seed " << seed;
   }
