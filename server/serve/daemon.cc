@@ -7,7 +7,6 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_posix.h>
 #include <limits.h>
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -434,7 +433,6 @@ void Daemon::tick() {
     state.released = steady_now();
     release_unneeded_buffers();
     state.buffers->release_unneeded();
-    malloc_trim(0);  // The allocator keeps what messages leave.
   }
   std::string wrong;
   for (const auto& [check, fault] : state.readiness()) {

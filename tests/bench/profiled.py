@@ -26,7 +26,7 @@ PASSES = {
 # The first of which a function in the stack, from the innermost on, matches.
 KINDS = {
     "waiting": r"futex|cond_wait|schedule|poll",
-    "allocation": r"page_fault|mmap|munmap|madvise|malloc|_int_free|clear_page",
+    "allocation": r"page_fault|mmap|munmap|madvise|malloc|_int_free|clear_page|\bfree\b|operator (new|delete)",
     "hashing": r"sha256|SHA256|digest|crc32|xxh",
     "decoding": r"[dD]ecode",
     "products": r"gemm|matmul",
