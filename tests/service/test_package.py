@@ -45,7 +45,7 @@ def test_the_deb_declares_what_it_needs_and_has_no_more_than_it_should(packages:
     control = subprocess.run(["dpkg-deb", "-f", package], capture_output=True, text=True, check=True).stdout
     version = re.search(r'^VERSION = "(.*)"$', (ROOT / "client/python/plumbline/version.py").read_text(), re.M)
     assert version and f"Version: {version[1]}\n" in control
-    for library in ("libgrpc++", "libprotobuf", "libsqlite3-0", "libopenblas", "libstdc++6"):
+    for library in ("libgrpc++", "libprotobuf", "libsqlite3-0", "libopenblas", "libjemalloc2", "libstdc++6"):
         assert library in control
     files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
     profiles = {f"usr/share/plumbline/profiles/{path.name}" for path in (ROOT / "deploy/profiles").iterdir()}
