@@ -179,6 +179,18 @@ class ByAClip(Training):
             gradient *= factor
 
 
+class ByANumber(ByAClip):
+    """The same by what Python computes of a norm that it read."""
+
+    def _clip(self, norm: Tensor) -> None:
+        factor = min(1.0, 1 / (norm.item() + 1e-6)) / PARTS
+        for gradient in self.gradients():
+            gradient *= factor
+
+    def too_much(self) -> None:
+        self._clip(self._norm() / PARTS * 1.01)
+
+
 @pytest.fixture(scope="module")
 def whole(server: str) -> str:
     assert [verdict.verdict for verdict in judged(server, Training(None), "whole", None)] == ["TYPE_I"] * STEPS
@@ -206,6 +218,8 @@ WRONG = {
     "copied_back_too_small": Training(Training.copied_back_too_small),
     "a_part_of_a_flat_copy": Training(Training.a_part_of_a_flat_copy),
     "clipped_by_the_sum": ByAClip(ByAClip.of_the_sum),
+    "clipped_by_a_number_of_the_sum": ByANumber(ByANumber.of_the_sum),
+    "clipped_by_a_number_too_much": ByANumber(ByANumber.too_much),
     "not_at_all": Training(Training.not_at_all),
     "twice": Training(Training.twice),
     "one_layer_left_out": Training(Training.one_layer_left_out),
@@ -232,8 +246,11 @@ def test_the_mean_may_be_taken_late_in_the_reference(server: str) -> None:
         assert verdict.verdict == "TYPE_I", verdict.explain()
 
 
-def test_what_takes_out_a_scale_where_nothing_tells_is_not_accused(server: str, whole: str) -> None:
-    for verdict in judged(server, ByAClip(ByAClip.rightly), "by_a_clip", whole):
+@pytest.mark.parametrize("clip", [ByAClip, ByANumber])
+def test_what_takes_out_a_scale_where_nothing_tells_is_not_accused(
+    server: str, whole: str, clip: type[ByAClip]
+) -> None:
+    for verdict in judged(server, clip(clip.rightly), clip.__name__, whole):
         assert verdict.verdict == "INCONCLUSIVE", verdict.explain()
         assert f"{PARTS} times the reference's, and nothing that the step trains differs" in verdict.message.sentence
 

@@ -16,6 +16,7 @@
 #include "server/bound/match/readings.h"
 #include "server/bound/match/transplant.h"
 #include "server/bound/pair/confirm.h"
+#include "server/bound/pair/drill.h"
 #include "server/bound/pair/kept.h"
 #include "server/bound/pair/left_gap.h"
 #include "server/bound/pair/replays.h"
@@ -157,7 +158,8 @@ double content_scale(const Graph& target, const Graph& reference) {
 }
 
 std::optional<double> supposed_scale(const BoundsInput& input, const Replay& target_exact,
-                                     const MatchedReference& matched, const Correspondence& match, bool* common) {
+                                     const MatchedReference& matched, const Correspondence& match,
+                                     const std::vector<Probe>& probes, bool* common) {
   const Graph &target = *input.target, &reference = *input.reference;
   const std::vector<bool> used = used_by_taps(reference);
   if (std::ranges::none_of(reference.leaves, [&](const GraphLeaf& leaf) {
@@ -174,7 +176,7 @@ std::optional<double> supposed_scale(const BoundsInput& input, const Replay& tar
     settle_readings({target, replays.target}, {reference, replays.reference}, &pairs);
     const Gap gap(input, replays, std::move(pairs));
     *common = !differ_by(1, input, gap);
-    if (!*common || common_scale(input, gap) || absorbed_scale(input, gap)) return scale;
+    if (!*common || common_scale(input, gap) || absorbed_scale(input, gap, probes)) return scale;
   }
   return {};
 }
@@ -193,30 +195,52 @@ std::optional<double> common_scale(const BoundsInput& input, const Gap& gap) {
 
 namespace {
 
+// Tells of each tap of the target whether what either program makes of it hangs on what Python computed.
+std::vector<bool> hang_on_python(const BoundsInput& input, const Gap& gap) {
+  std::vector<bool> ours = taps_reached_by(of_python(gap.replays().target_slack), *input.target);
+  const std::vector<bool> theirs = taps_reached_by(of_python(gap.replays().reference_slack), *input.reference);
+  for (const PairedTap& pair : gap.pairs()) ours[pair.target] = ours[pair.target] || theirs[pair.reference];
+  return ours;
+}
+
+// Whether those of the probes pass that are of what outlives the step.
+bool lasting_pass(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes) {
+  std::vector<Probe> lasting;
+  std::ranges::copy_if(probes, std::back_inserter(lasting), [&](const Probe& probe) {
+    return std::ranges::all_of(probe.parts,
+                               [&](const auto& part) { return outlives_step(input.target->taps[part.tap].kind); });
+  });
+  return std::ranges::all_of(gap.ask(lasting), &Answer::passed);
+}
+
 // Whether optimizers moved parameters, all to the same place, compared to the way, since of a short one little shows in
-// what they are then, and left the same state. Bounds that are wide explain nothing here.
-bool move_alike(const BoundsInput& input, const Gap& gap) {
+// what they are then, and left the same state. Bounds that are wide explain nothing here, but for what hangs on a
+// number whose last digits only Python knows, as a clip's factor: that may lie a little further apart if it passes.
+bool move_alike(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes) {
   constexpr double kReplayRounding = 1e-15, kSeen = 1e-6;  // Of the value; of the way, which must be more than that.
-  bool moved = false;
+  constexpr double kLastDigits = 0x1p-5;                   // Of a number that was read in 16 bits.
+  const std::vector<bool> by_python = hang_on_python(input, gap);
+  bool moved = false, further = false;
   for (const PairedTap& pair : gap.pairs()) {
     const GraphTap& tap = input.target->taps[pair.target];
     if (!outlives_step(tap.kind)) continue;
     if (gap.parting(pair) != Gap::Parting::kNone) return false;
-    if (tap.kind != TapKind::kUpdate) {
-      if (gap.relative(pair) > kReplayNoise) return false;
-      continue;
+    double way = 1, by = gap.relative(pair), noise = 0;
+    if (tap.kind == TapKind::kUpdate) {
+      const GraphLeaf* const leaf = leaf_named(*input.target, "param:" + tap.name.substr(tap.name.find(':') + 1));
+      if (leaf == nullptr || !leaf->bytes) return false;
+      const Array ours = gap.of_target(pair).materialize(), before = LeafValue(leaf->format, leaf->bytes, tap.shape);
+      // "update:NAME" tells what was added, "param:NAME" what came of it.
+      way = tap.name.starts_with("param:") ? apart(ours, before).get().difference : norm2(ours).get();
+      by = apart(ours, gap.of_reference(pair).materialize()).get().difference;
+      noise = kReplayRounding * norm2(before).get();
+      moved = moved || way > 0;
     }
-    const GraphLeaf* const leaf = leaf_named(*input.target, "param:" + tap.name.substr(tap.name.find(':') + 1));
-    if (leaf == nullptr || !leaf->bytes) return false;
-    const Array ours = gap.of_target(pair).materialize(), before = LeafValue(leaf->format, leaf->bytes, tap.shape);
-    // "update:NAME" tells what was added, "param:NAME" what came of it.
-    const double way = tap.name.starts_with("param:") ? apart(ours, before).get().difference : norm2(ours).get(),
-                 by = apart(ours, gap.of_reference(pair).materialize()).get().difference,
-                 noise = kReplayRounding * norm2(before).get();
-    if (by > kReplayNoise * way + noise || (way > 0 && noise > kSeen * way)) return false;
-    moved = moved || way > 0;
+    const double most = by_python[pair.target] ? kLastDigits : kReplayNoise;
+    if (by > most * way + noise || (way > 0 && noise > kSeen * way)) return false;
+    further = further || by > kReplayNoise * way + noise;
   }
-  return moved;
+  return moved && (!further || lasting_pass(input, gap, probes));
 }
 
 // The gap of some of its taps.
@@ -228,8 +252,8 @@ Gap only(const BoundsInput& input, const Gap& gap, const auto& wanted) {
 
 }  // namespace
 
-std::optional<double> absorbed_scale(const BoundsInput& input, const Gap& gap) {
-  if (!move_alike(input, gap)) return {};
+std::optional<double> absorbed_scale(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes) {
+  if (!move_alike(input, gap, probes)) return {};
   const auto in_step = [&](const PairedTap& pair) { return !outlives_step(input.target->taps[pair.target].kind); };
   const auto of_loss = [&](const PairedTap& pair) { return is_loss(input.target->taps[pair.target]); };
   const auto of_others = [&](const PairedTap& pair) { return in_step(pair) && !of_loss(pair); };
@@ -250,12 +274,13 @@ std::optional<double> absorbed_scale(const BoundsInput& input, const Gap& gap) {
 }
 
 std::optional<double> absorbed_scale_of_kept(const BoundsInput& input, const Replay& target_exact,
-                                             const MatchedReference& matched, const Gap& gap, Bounds* bounds) {
+                                             const MatchedReference& matched, const Gap& gap,
+                                             const std::vector<Probe>& probes, Bounds* bounds) {
   std::optional<KeptMatch> kept = match_kept(input, matched.before, scales_of_losses(input, gap.replays()));
   if (!kept) return {};
   std::uint64_t shared = 0;
   const PairReplays replays = replay_pair(input, target_exact, {}, &kept->match, &shared);
-  const std::optional<double> scale = absorbed_scale(input, Gap(input, replays, gap.pairs()));
+  const std::optional<double> scale = absorbed_scale(input, Gap(input, replays, gap.pairs()), probes);
   if (!scale || !leave_alike(input, replays, kept->items)) return {};
   bounds->match = std::move(kept->match);
   return scale;

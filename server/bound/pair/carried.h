@@ -23,13 +23,14 @@ std::optional<double> common_scale(const BoundsInput& input, const Gap& gap);
 // The same of a step whose optimizers make of the gradients what the reference's do, though some gradients are as they
 // are there: that they are scaled is taken out where nothing tells, by a clip that unscales as well, by the learning
 // rate. 1: the losses alone differ, as where each is weighed otherwise, and its gradients later. Empty: what optimizers
-// make differs, or more does.
-std::optional<double> absorbed_scale(const BoundsInput& input, const Gap& gap);
+// make differs, or more does. `probes`: what was asked, and is asked again where it hangs on numbers of Python's.
+std::optional<double> absorbed_scale(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes);
 
 // The same where what both programs keep under no name is one thing (kept.h), momentum scaled as gradients are. Sets
 // bounds->match to that.
 std::optional<double> absorbed_scale_of_kept(const BoundsInput& input, const Replay& target_exact,
-                                             const MatchedReference& matched, const Gap& gap, Bounds* bounds);
+                                             const MatchedReference& matched, const Gap& gap,
+                                             const std::vector<Probe>& probes, Bounds* bounds);
 
 // What the contents of gradients that a step leaves are times the reference's where the gradients are the same: one of
 // them may hold a gradient scaler's scale.
@@ -39,7 +40,8 @@ double content_scale(const Graph& target, const Graph& reference);
 // same, or the same but for a common factor: where nobody knows what those steps did. Empty: that explains nothing.
 // `common`: set to whether there is a factor.
 std::optional<double> supposed_scale(const BoundsInput& input, const Replay& target_exact,
-                                     const MatchedReference& matched, const Correspondence& match, bool* common);
+                                     const MatchedReference& matched, const Correspondence& match,
+                                     const std::vector<Probe>& probes, bool* common);
 
 // Gives the reference what its own gradients were before this step, where the contents of those of the target, which it
 // was given, are `scale` times as large.

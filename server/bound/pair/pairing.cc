@@ -203,7 +203,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   }
   if (failed && !input.carried_scale) {
     bool common = false;
-    bounds->supposed_scale = supposed_scale(input, target_exact, matched, bounds->match, &common);
+    bounds->supposed_scale = supposed_scale(input, target_exact, matched, bounds->match, asked.probes, &common);
     if (bounds->supposed_scale) {
       if (common) bounds->apart.scale = 0;  // What is left now is not known, either.
       return;
@@ -216,9 +216,9 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
     if (!by_signs.empty()) note_patterns(gap, by_signs, bounds);
     return;
   }
-  if (failed) bounds->absorbed_scale = absorbed_scale(input, gap);
+  if (failed) bounds->absorbed_scale = absorbed_scale(input, gap, asked.probes);
   if (failed && !bounds->absorbed_scale)
-    bounds->absorbed_scale = absorbed_scale_of_kept(input, target_exact, matched, gap, bounds);
+    bounds->absorbed_scale = absorbed_scale_of_kept(input, target_exact, matched, gap, asked.probes, bounds);
   if (bounds->absorbed_scale) {
     bounds->kept_left = compare_kept(input, replays, *bounds->absorbed_scale);
     bounds->apart.scale = content_scale(*input.target, *input.reference);
