@@ -107,6 +107,8 @@ def test_memory_that_moves_into_huge_pages_keeps_what_is_written() -> None:
         block = memory.take(size)
         assert block is not None
         blocks.append(block.fill_(len(blocks) + 1))
+    for _ in range(shared._STEPS_BEFORE):
+        memory.gather()
     moving = threading.Thread(target=memory.gather)
     moving.start()
     written = 0

@@ -14,6 +14,7 @@ SHARED_BYTES_MIN = 16 << 10  # A smaller payload costs less in the message than 
 
 _HUGE_PAGE = 2 << 20
 _GATHERED_AT_ONCE = 64 << 20  # Some tenths of a second.
+_STEPS_BEFORE = 2  # To gather takes as long as so many steps gain by it: short runs do without.
 _COLLAPSE = 25  # MADV_COLLAPSE, of Linux 6.1, which Python does not name.
 _MAP_FIXED = 0x10
 _PROT_NONE = 0
@@ -55,6 +56,7 @@ class SharedMemory:
         self.bytes_max = bytes_max
         self._used = 0
         self._gathered = 0  # So much from the beginning is in huge pages.
+        self._sent = 0  # Steps, as far as that matters.
         with torch._C._DisableTorchDispatch():
             self._memory = torch.frombuffer(mmap.mmap(self.descriptor, bytes_max), dtype=torch.uint8)
         self._address = self._memory.data_ptr()
@@ -74,8 +76,11 @@ class SharedMemory:
             return self._memory[start : start + count]
 
     def gather(self) -> None:
-        """Puts some more of what was taken into huge pages: to look up small ones takes the daemon longer than to copy
-        what they hold. Takes its time, once for each block."""
+        """A step was sent. After the first ones puts some more of what was taken into huge pages: to look up small ones
+        takes the daemon longer than to copy what they hold. Takes its time, once for each block."""
+        if self._sent < _STEPS_BEFORE:
+            self._sent += 1
+            return
         start = self._gathered
         end = min(self._used // _HUGE_PAGE * _HUGE_PAGE, start + _GATHERED_AT_ONCE)
         if start < end:
