@@ -34,6 +34,22 @@ std::string first_unmodelled(const JudgeInput& input) {
   return "";
 }
 
+// Data that the target alone was fed, where the reference alone was fed what it may stand for: rows of one kind. What
+// two forms of one program hold besides, as offsets for numbers of segments, is no other data.
+std::optional<NodeId> fed_otherwise(const JudgeInput& input) {
+  const Correspondence& match = input.bounds->match;
+  for (const NodeId id : match.foreign_data) {
+    const Node& ours = input.graph->nodes[id];
+    const bool found = std::ranges::any_of(match.foreign_reference_data, [&](NodeId other) {
+      const Node& theirs = input.reference->nodes[other];
+      const std::int64_t a = count(ours.shape), b = count(theirs.shape);
+      return is_float(ours.result) == is_float(theirs.result) && (a % b == 0 || b % a == 0);
+    });
+    if (found) return id;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 // The largest relative uncertainty of a number that Python computed, and where it came in.
@@ -245,8 +261,8 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
                                                    : ", which the other program does not hold,") +
             " was made with a loss of digits.";
   }
-  if (!bounds.match.foreign_data.empty() && !bounds.match.foreign_reference_data.empty()) {
-    verdict->suspect = place_of(*input.graph, bounds.match.foreign_data.front());
+  if (const std::optional<NodeId> fed = fed_otherwise(input)) {
+    verdict->suspect = place_of(*input.graph, *fed);
     verdict->suspect_in_reference = false;
     verdict->suspect_detail = "the two runs were fed different data";
     decide(verdict, Outcome::kTypeII, of_data, Cause::kLeafMismatch,

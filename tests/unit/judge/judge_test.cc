@@ -174,12 +174,21 @@ TEST_F(Judge, TapsThatCannotBeComparedAreNoPass) {
 }
 
 TEST_F(Judge, DifferentDataIsALeafMismatch) {
+  const NodeId batch = builder_.leaf({2, 3}, {}), half = builder_.leaf({3}, {}),
+               places = builder_.leaf({4}, {}, Format::kInt64), words = builder_.leaf({9}, {}, Format::kInt64);
   bounds_.paired = true;
   loss().mathematics = {true, 1e-3, 1e-12};
-  bounds_.match.foreign_data = {0};
-  bounds_.match.foreign_reference_data = {0};
-  EXPECT_EQ(judged().cause, Cause::kLeafMismatch);
-  EXPECT_EQ(judged().outcome, Outcome::kTypeII);
+  const auto cause = [&](NodeId of_target, NodeId of_reference) {
+    bounds_.match.foreign_data = {of_target};
+    bounds_.match.foreign_reference_data = {of_reference};
+    const Verdict verdict = judge({&builder_.graph, &bounds_, {}, false, "", &builder_.graph});
+    EXPECT_EQ(verdict.outcome, Outcome::kTypeII);
+    return verdict.cause;
+  };
+  EXPECT_EQ(cause(batch, batch), Cause::kLeafMismatch);
+  EXPECT_EQ(cause(half, batch), Cause::kLeafMismatch) << "a part of a batch";
+  EXPECT_EQ(cause(places, words), Cause::kMathematics) << "two forms of one program";
+  EXPECT_EQ(cause(places, batch), Cause::kMathematics);
 }
 
 TEST_F(Judge, EqualMathematicsWithCarriedDriftIsTypeI) {
