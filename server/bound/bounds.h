@@ -148,6 +148,10 @@ struct ValueReading {
 // those that they use for one another, or any, by which nothing is decided.
 enum class RoundedItems : std::uint8_t { kNone, kExchanged, kOpen };
 
+// The same of numbers that one program alone is given (pair/reconcile.h): as far as they may be rounded, or as 1 - x
+// may for a small x, if somebody rounded it before, by which nothing is decided.
+enum class FreeNumbers : std::uint8_t { kNone, kRounded, kOpen };
+
 struct Bounds {
   double alpha = 1e-3;  // Probability of a false alarm that the step may spend.
   std::vector<Finding> findings;
@@ -173,8 +177,8 @@ struct Bounds {
   std::optional<MatchedItem> hangs_on_kept;
   // An item that would explain the accusation, were it half known (pair/half_known.h): then nothing is proven.
   std::optional<MatchedItem> hangs_on;
-  bool free_numbers = false;  // The programs agree as far as numbers that one of them alone is given are rounded,
-  RoundedItems rounded_items = RoundedItems::kNone;  // as far as data and buffers that both hold are.
+  FreeNumbers free_numbers = FreeNumbers::kNone;
+  RoundedItems rounded_items = RoundedItems::kNone;
   std::optional<std::uint32_t>
       indifferent_call;                       // Origin of an opaque call with other inputs and hardly other outputs.
   std::optional<std::uint32_t> unequal_call;  // It has equal inputs and other outputs.

@@ -315,7 +315,7 @@ bool agree_by_rounding(const JudgeInput& input) {
     return finding.mathematics.asked && finding.mathematics.deviation > 0 && !finding.mathematics.confirmed;
   };
   const bool numbers = input.reference != nullptr && (input.graph->rounded_numbers || input.reference->rounded_numbers);
-  return numbers || bounds.free_numbers || bounds.rounded_items != RoundedItems::kNone ||
+  return numbers || bounds.free_numbers != FreeNumbers::kNone || bounds.rounded_items != RoundedItems::kNone ||
          std::ranges::any_of(bounds.match.items, weaker) || std::ranges::any_of(bounds.findings, to_resolution);
 }
 

@@ -193,6 +193,12 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
                  ". It lies near that, and no more is known of it.");
     return true;
   }
+  if (broken == nullptr && bounds.free_numbers == FreeNumbers::kOpen) {
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference agree only if a number next to 1 that one of them is given, as 1 - lr * weight_decay, "
+           "was rounded before: they differ by no more than its last digit in a kernel's format.");
+    return true;
+  }
   if (broken == nullptr && bounds.rounded_items == RoundedItems::kOpen) {
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
            "Target and reference agree only if data or buffers that both hold are roundings themselves, which move "

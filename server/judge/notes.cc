@@ -41,7 +41,7 @@ void add_match_notes(const JudgeInput& input, Verdict* verdict) {
     ++noted;
   }
   if (more > 0) verdict->notes.push_back(std::to_string(more) + " more items were matched by less than their bits");
-  if (input.bounds->free_numbers)
+  if (input.bounds->free_numbers == FreeNumbers::kRounded)
     verdict->notes.push_back(
         "numbers that only one program is given agree with the other's as far as their kernels round "
         "them");

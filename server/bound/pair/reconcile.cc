@@ -19,11 +19,25 @@ std::optional<double> held_number(const Graph& graph, const GraphLeaf& leaf) {
   return Array(LeafValue(leaf.format, leaf.bytes, shape)).item();
 }
 
+// How far a number may lie elsewhere that somebody rounded, or made of a number that was. What lies close to 1 and has
+// more digits than the format is 1 - x of a small x, as lr * decay, and known to as many digits as that; `close`: not
+// null where that is asked for, set where such a number is found. Half of it, since it is doubled where it is charged
+// (gap.cc).
+double freedom_of_number(Format format, double number, bool* close) {
+  constexpr double kClose = 0x1p-8, kOfPython = 0x1p-53;  // Of a difference that Python computed.
+  const Array free = freedom_of(format, Array::scalar(number));
+  if (!free) return 0;
+  const double x = std::fabs(1 - std::fabs(number));
+  if (close == nullptr || x >= kClose || round_to(format, number) == number) return free.item() / 2;
+  *close = true;
+  return free.item() / 2 * x + kOfPython;
+}
+
 // The numbers that the program gave to its operations and the other did not are free by half a unit in the last place
 // of the format in which a kernel takes them. Numbers that both have are one, whoever gave them (replay/constants.h).
 // Those that only one program holds in a tensor or a buffer are free as it holds them: 0.999 in fp32, from which it
 // makes 1 - 0.999, is not what the other's Python has.
-Freedoms free_numbers(const Graph& graph, const Graph& other) {
+Freedoms free_numbers(const Graph& graph, const Graph& other, bool* close) {
   SetOfNumbers shared;
   for (const Node& node : other.nodes)
     if (node.primitive == Primitive::kConstant) shared.insert(node.attributes.scalar);
@@ -34,8 +48,8 @@ Freedoms free_numbers(const Graph& graph, const Graph& other) {
   for (NodeId id : graph.arguments) {
     const Node& node = graph.nodes[id];
     if (node.primitive != Primitive::kConstant || shared.count(node.attributes.scalar) != 0) continue;
-    if (const Array free = freedom_of(compute_format(node.compute), Array::scalar(node.attributes.scalar)))
-      freedoms[id] = Array::full(node.shape, free.item() / 2);  // Doubled where it is charged (gap.cc).
+    if (const double free = freedom_of_number(compute_format(node.compute), node.attributes.scalar, close); free > 0)
+      freedoms[id] = Array::full(node.shape, free);
   }
   SetOfNumbers held;
   for (const GraphLeaf& leaf : other.leaves)
@@ -43,10 +57,32 @@ Freedoms free_numbers(const Graph& graph, const Graph& other) {
   for (const GraphLeaf& leaf : graph.leaves) {
     const std::optional<double> number = held_number(graph, leaf);
     if (!number || held.count(*number) != 0) continue;
-    if (const Array free = freedom_of(leaf.format, Array::scalar(*number)))
-      freedoms[leaf.node] = Array::full(graph.nodes[leaf.node].shape, free.item() / 2);
+    if (const double free = freedom_of_number(leaf.format, *number, close); free > 0)
+      freedoms[leaf.node] = Array::full(graph.nodes[leaf.node].shape, free);
   }
   return freedoms;
+}
+
+// Takes numbers that one program alone is given for rounded ones; those close to 1 for as far as they are known, then
+// for any.
+bool round_numbers(const BoundsInput& input, const MatchedReference& matched, const Asked& before, Bounds* bounds) {
+  bool close = false;
+  for (bool* const known : {&close, static_cast<bool*>(nullptr)}) {
+    PairReplays replays = matched.replays;
+    const std::size_t fixed = replays.target_slack.freedoms.size() + replays.reference_slack.freedoms.size();
+    replays.target_slack.freedoms.merge(free_numbers(*input.target, *input.reference, known));
+    replays.reference_slack.freedoms.merge(free_numbers(*input.reference, *input.target, known));
+    if (replays.target_slack.freedoms.size() + replays.reference_slack.freedoms.size() == fixed) return false;
+    const Gap gap(input, replays, matched.pairs);
+    const Asked asked = asked_again(input, gap, bounds->match, before);
+    if (asked.passed()) {
+      set_answers(asked, bounds);
+      bounds->free_numbers = known != nullptr ? FreeNumbers::kRounded : FreeNumbers::kOpen;
+      return true;
+    }
+    if (!close) return false;
+  }
+  return false;
 }
 
 // The functional that fails by most, or that of an update that fails.
@@ -127,20 +163,7 @@ bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::
                const std::vector<LeafValue>& own_reference_leaves, const MatchedReference& matched, const Asked& before,
                Bounds* bounds) {
   const std::vector<PairedTap>& pairs = matched.pairs;
-  const PairReplays& strict = matched.replays;
-  PairReplays with_numbers = strict;
-  with_numbers.target_slack.freedoms.merge(free_numbers(*input.target, *input.reference));
-  with_numbers.reference_slack.freedoms.merge(free_numbers(*input.reference, *input.target));
-  if (with_numbers.target_slack.freedoms.size() + with_numbers.reference_slack.freedoms.size() >
-      strict.target_slack.freedoms.size() + strict.reference_slack.freedoms.size()) {
-    const Gap gap(input, with_numbers, pairs);
-    const Asked asked = asked_again(input, gap, bounds->match, before);
-    if (asked.passed()) {
-      set_answers(asked, bounds);
-      bounds->free_numbers = true;
-      return true;
-    }
-  }
+  if (round_numbers(input, matched, before, bounds)) return true;
   const WidePair wide = with_master_copies(input, bounds->match, own_reference_leaves);
   if (wide.format != Format::kUnknown) {
     const Gap gap(input, wide.replays, pairs);
