@@ -34,17 +34,23 @@ std::string first_unmodelled(const JudgeInput& input) {
   return "";
 }
 
-// Data that the target alone was fed, where the reference alone was fed what it may stand for: rows of one kind. What
-// two forms of one program hold besides, as offsets for numbers of segments, is no other data.
+// Whether one may be fed for the other: rows of one kind, more or fewer, or the same elements laid out otherwise.
+bool stand_for(const Node& a, const Node& b) {
+  if (is_float(a.result) != is_float(b.result)) return false;
+  const std::int64_t m = count(a.shape), n = count(b.shape);
+  if (m == 0 || n == 0 || m % n == 0 || n % m == 0) return true;
+  return a.shape.size() > 1 && a.shape.size() == b.shape.size() &&
+         std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
+}
+
+// Data that the target alone was fed, where the reference alone was fed what it may stand for. What two forms of one
+// program hold besides, as offsets for numbers of segments, is no other data.
 std::optional<NodeId> fed_otherwise(const JudgeInput& input) {
   const Correspondence& match = input.bounds->match;
   for (const NodeId id : match.foreign_data) {
     const Node& ours = input.graph->nodes[id];
-    const bool found = std::ranges::any_of(match.foreign_reference_data, [&](NodeId other) {
-      const Node& theirs = input.reference->nodes[other];
-      const std::int64_t a = count(ours.shape), b = count(theirs.shape);
-      return is_float(ours.result) == is_float(theirs.result) && (a % b == 0 || b % a == 0);
-    });
+    const bool found = std::ranges::any_of(
+        match.foreign_reference_data, [&](NodeId other) { return stand_for(ours, input.reference->nodes[other]); });
     if (found) return id;
   }
   return std::nullopt;

@@ -174,7 +174,7 @@ TEST_F(Judge, TapsThatCannotBeComparedAreNoPass) {
 }
 
 TEST_F(Judge, DifferentDataIsALeafMismatch) {
-  const NodeId batch = builder_.leaf({2, 3}, {}), half = builder_.leaf({3}, {}),
+  const NodeId batch = builder_.leaf({2, 3}, {}), half = builder_.leaf({3}, {}), larger = builder_.leaf({5, 3}, {}),
                places = builder_.leaf({4}, {}, Format::kInt64), words = builder_.leaf({9}, {}, Format::kInt64);
   bounds_.paired = true;
   loss().mathematics = {true, 1e-3, 1e-12};
@@ -187,6 +187,7 @@ TEST_F(Judge, DifferentDataIsALeafMismatch) {
   };
   EXPECT_EQ(cause(batch, batch), Cause::kLeafMismatch);
   EXPECT_EQ(cause(half, batch), Cause::kLeafMismatch) << "a part of a batch";
+  EXPECT_EQ(cause(larger, batch), Cause::kLeafMismatch) << "other rows of one length";
   EXPECT_EQ(cause(places, words), Cause::kMathematics) << "two forms of one program";
   EXPECT_EQ(cause(places, batch), Cause::kMathematics);
 }
