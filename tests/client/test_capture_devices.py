@@ -55,3 +55,23 @@ def test_programs_on_the_host_have_the_hosts_profile_beside_a_device_in_use(
     x = torch.randn(64, 64)
     verdict = plumbline.compare(lambda: {"y": x.sqrt().nansum()}, lambda: {"y": x.flip(0).sqrt().nansum()}, server)
     assert (verdict.verdict, verdict.profile) == ("TYPE_I", expected), verdict.explain()
+
+
+def test_a_reference_that_alone_computes_otherwise(server: str) -> None:
+    """That is known when it has run, and the target's stream is there before."""
+    x = torch.randn(16, 16)
+
+    def flushing() -> dict[str, torch.Tensor]:
+        torch.set_flush_denormal(True)
+        return {"y": x.flip(0).sqrt().nansum()}
+
+    def plain() -> dict[str, torch.Tensor]:
+        torch.set_flush_denormal(False)
+        return {"y": x.sqrt().nansum()}
+
+    expected = compare.device_profile([torch.device("cpu")])
+    try:
+        verdict = plumbline.compare(plain, flushing, server)
+    finally:
+        torch.set_flush_denormal(False)
+    assert (verdict.verdict, verdict.profile) == ("TYPE_I", expected), verdict.explain()

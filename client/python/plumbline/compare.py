@@ -137,17 +137,18 @@ class _Pair:
 
             values = None
             if callable(self.reference):
+                first, second = run("reference", None), run("target", "reference")  # Which opens while the other runs.
                 self.progress.at("the reference runs")
                 states = _random_states()
-                first = run("reference", None)
                 side = Side(self.mapping, is_reference=True)
                 first.capture(self.reference, None, self.outputs, side=side, modules=self.modules)
                 first.send()
+                second.pair_with(first.name)
                 _set_random_states(states)
             else:
                 values = self.reference
+                second = run("target", None)
             self.progress.at("the target runs")
-            second = run("target", runs["reference"].name if runs else None)
             side = Side(self.mapping, is_reference=False)
             second.capture(self.target, values, self.outputs, self.guards, side=side, modules=self.modules)
             if "reference" in runs:
@@ -209,13 +210,26 @@ class _Run:
         self._guess = (
             None if profile else device_profile([torch.device("cuda") if _uses_cuda() else torch.get_default_device()])
         )
-        self._transport = self._opened(profile or self._guess)
+        self._profile = profile or self._guess
+        self._transport = self._opened()
 
-    def _opened(self, profile: str | None) -> Transport:
+    def _opened(self) -> Transport:
         request = open_request(
-            "default", self._job, self.name, 0, self._reference, self._reference is None, profile, self._alpha
+            "default", self._job, self.name, 0, self._reference, self._reference is None, self._profile, self._alpha
         )
         return Transport(self._address, request, self._on_verdict, self._on_error, lambda control: None)
+
+    def _open_again(self, why: str) -> None:
+        """In a run of another name: one that is open is what it was opened as."""
+        self._transport.close(0)
+        self.name += f"-{why}"
+        self._transport = self._opened()
+
+    def pair_with(self, reference: str) -> None:
+        """Tells, before it is captured, in which run its reference was."""
+        if reference != self._reference:
+            self._reference = reference
+            self._open_again(f"beside-{reference}")
 
     def __enter__(self) -> _Run:
         return self
@@ -271,12 +285,11 @@ class _Run:
         self._keep_profile({*step.recorder.arena.away, *(tensor.device for tensor in taps.values())})
 
     def _keep_profile(self, devices: set[torch.device]) -> None:
-        """What the program computed on decides, in a run of another name."""
+        """What the program computed on decides."""
         if self._guess is None or (found := device_profile(devices)) == self._guess:
             return
-        self._transport.close(0)
-        self.name += f"-{found.partition('+')[0]}"
-        self._transport = self._opened(found)
+        self._profile = found
+        self._open_again(found.partition("+")[0])
         if not self._transport.wait_open(self._timeout):
             raise PlumblineError(f"{self.name}: no daemon answers at the address")
 
