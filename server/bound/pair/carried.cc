@@ -195,14 +195,6 @@ std::optional<double> common_scale(const BoundsInput& input, const Gap& gap) {
 
 namespace {
 
-// Tells of each tap of the target whether what either program makes of it hangs on what Python computed.
-std::vector<bool> hang_on_python(const BoundsInput& input, const Gap& gap) {
-  std::vector<bool> ours = taps_reached_by(of_python(gap.replays().target_slack), *input.target);
-  const std::vector<bool> theirs = taps_reached_by(of_python(gap.replays().reference_slack), *input.reference);
-  for (const PairedTap& pair : gap.pairs()) ours[pair.target] = ours[pair.target] || theirs[pair.reference];
-  return ours;
-}
-
 // Whether those of the probes pass that are of what outlives the step.
 bool lasting_pass(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes) {
   std::vector<Probe> lasting;
@@ -219,7 +211,8 @@ bool lasting_pass(const BoundsInput& input, const Gap& gap, const std::vector<Pr
 bool move_alike(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes) {
   constexpr double kReplayRounding = 1e-15, kSeen = 1e-6;  // Of the value; of the way, which must be more than that.
   constexpr double kLastDigits = 0x1p-5;                   // Of a number that was read in 16 bits.
-  const std::vector<bool> by_python = hang_on_python(input, gap);
+  const std::vector<bool> by_python = taps_reached_by(of_python(gap.replays().target_slack),
+                                                      of_python(gap.replays().reference_slack), input, gap.pairs());
   bool moved = false, further = false;
   for (const PairedTap& pair : gap.pairs()) {
     const GraphTap& tap = input.target->taps[pair.target];

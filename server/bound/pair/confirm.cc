@@ -138,17 +138,14 @@ void withhold(const BoundsInput& input, const Gap& gap, const std::vector<Probe>
               std::vector<Answer>* answers) {
   const PairReplays& replays = gap.replays();
   const auto reached = [&](std::vector<NodeId> HandedBack::*which) {
-    return std::pair(taps_reached_by(replays.target_handed.*which, *input.target),
-                     taps_reached_by(replays.reference_handed.*which, *input.reference));
+    return taps_reached_by(replays.target_handed.*which, replays.reference_handed.*which, input, gap.pairs());
   };
-  const auto [our_unknown, their_unknown] = reached(&HandedBack::unknown);
-  const auto [our_tied, their_tied] = reached(&HandedBack::after_a_tie);
+  const std::vector<bool> unknown = reached(&HandedBack::unknown), tied = reached(&HandedBack::after_a_tie);
   for (std::size_t p = 0; p < probes.size(); ++p) {
     Answer& answer = (*answers)[p];
     for (const Probe::Part& part : probes[p].parts) {
-      const std::size_t other = gap.find(part.tap)->reference;
-      if (our_unknown[part.tap] || their_unknown[other]) answer.confirmed = false;
-      if ((our_tied[part.tap] || their_tied[other]) && answer.failed()) answer.python = answer.deviation;
+      if (unknown[part.tap]) answer.confirmed = false;
+      if (tied[part.tap] && answer.failed()) answer.python = answer.deviation;
     }
   }
 }

@@ -41,14 +41,23 @@ Finding* finding_of(const BoundsInput& input, const Probe& probe, std::size_t ta
   return &finding;
 }
 
-}  // namespace
-
-std::vector<bool> taps_reached_by(const std::vector<NodeId>& from, const Graph& graph) {
+// Of each tap.
+std::vector<bool> reached_by_any(const std::vector<NodeId>& from, const Graph& graph) {
   const std::vector<bool> reached = reached_by(from, graph);
   std::vector<bool> taps;
   for (const GraphTap& tap : graph.taps)
     taps.push_back(std::ranges::any_of(tap.terms, [&](const GraphTap::Term& term) { return reached[term.node]; }));
   return taps;
+}
+
+}  // namespace
+
+std::vector<bool> taps_reached_by(const std::vector<NodeId>& ours, const std::vector<NodeId>& theirs,
+                                  const BoundsInput& input, const std::vector<PairedTap>& pairs) {
+  std::vector<bool> reached = reached_by_any(ours, *input.target);
+  const std::vector<bool> reached_there = reached_by_any(theirs, *input.reference);
+  for (const PairedTap& pair : pairs) reached[pair.target] = reached[pair.target] || reached_there[pair.reference];
+  return reached;
 }
 
 void drill_down(const BoundsInput& input, const Gap& gap, const std::vector<std::size_t>& failing, Bounds* bounds) {
@@ -65,10 +74,10 @@ void drill_down(const BoundsInput& input, const Gap& gap, const std::vector<std:
     if ((gaps[i] >= 1e-3 * largest && gaps[i] > 0) || known_failing.count(gap.pairs()[i].target) != 0)
       candidates.push_back(&gap.pairs()[i]);
   // Taps that no uncertain number reaches come first: only they can prove anything.
-  const std::vector<bool> ours = taps_reached_by(of_python(gap.replays().target_slack), target),
-                          theirs = taps_reached_by(of_python(gap.replays().reference_slack), reference);
+  const std::vector<bool> uncertain = taps_reached_by(of_python(gap.replays().target_slack),
+                                                      of_python(gap.replays().reference_slack), input, gap.pairs());
   const auto order = [&](const PairedTap* pair) {
-    return std::pair(ours[pair->target] || theirs[pair->reference], position(target, pair->target));
+    return std::pair<bool, std::size_t>(uncertain[pair->target], position(target, pair->target));
   };
   std::ranges::sort(candidates, {}, order);
   // Those that are known to fail are among them: the others may be what nothing can be said of.

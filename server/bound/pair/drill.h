@@ -6,8 +6,9 @@
 
 namespace plumbline {
 
-// Tells of each tap of the graph whether a number that is not known exactly reaches it.
-std::vector<bool> taps_reached_by(const std::vector<NodeId>& from, const Graph& graph);
+// Tells of each of the target's taps whether any of `ours` reaches it, or any of `theirs` what it is paired with.
+std::vector<bool> taps_reached_by(const std::vector<NodeId>& ours, const std::vector<NodeId>& theirs,
+                                  const BoundsInput& input, const std::vector<PairedTap>& pairs);
 
 // Adds findings of the taps that were drilled down to, bounds->suspicion and bounds->scale_error. Taps in `failing` (of
 // the target) come before others.

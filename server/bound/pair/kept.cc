@@ -184,10 +184,7 @@ std::optional<MatchedItem> hangs_on_kept(const BoundsInput& input, const Matched
   const std::vector<NodeId> ours = unexplained(*input.target, false, matched.before.foreign_data),
                             theirs = unexplained(*input.reference, true, matched.before.foreign_reference_data);
   if (ours.empty() && theirs.empty()) return {};
-  std::vector<bool> reached = taps_reached_by(ours, *input.target);
-  const std::vector<bool> reached_there = taps_reached_by(theirs, *input.reference);
-  for (const PairedTap& pair : matched.pairs)
-    if (reached_there[pair.reference]) reached[pair.target] = true;
+  const std::vector<bool> reached = taps_reached_by(ours, theirs, input, matched.pairs);
   const auto explained = [&](std::size_t tap) { return reached[tap]; };
   for (std::size_t p = 0; p < asked.probes.size(); ++p)
     if (asked.answers[p].failed() && std::ranges::none_of(asked.probes[p].parts, explained, &Probe::Part::tap))

@@ -148,17 +148,16 @@ void match_replays(const BoundsInput& input, const std::vector<LeafValue>& targe
     bounds->uncertain_numbers.push_back(*replays.reference_handed.tie);
     bounds->uncertain_numbers.back().in_reference = true;
   }
-  const auto loose = [](const Graph& graph, const Slack& slack, const HandedBack& handed) {
+  const auto loose = [](const Slack& slack, const HandedBack& handed) {
     std::vector<NodeId> nodes = of_python(slack);
     nodes.insert(nodes.end(), handed.unknown.begin(), handed.unknown.end());
     nodes.insert(nodes.end(), handed.after_a_tie.begin(), handed.after_a_tie.end());
     for (const auto& [node, width] : slack.freedoms) nodes.push_back(node);
-    return taps_reached_by(nodes, graph);
+    return nodes;
   };
-  const std::vector<bool> ours = loose(target, replays.target_slack, replays.target_handed),
-                          theirs = loose(reference, replays.reference_slack, replays.reference_handed);
-  std::vector<bool> uncertain = ours;
-  for (const PairedTap& pair : matched.pairs) uncertain[pair.target] = ours[pair.target] || theirs[pair.reference];
+  const std::vector<bool> uncertain =
+      taps_reached_by(loose(replays.target_slack, replays.target_handed),
+                      loose(replays.reference_slack, replays.reference_handed), input, matched.pairs);
   matched.updates = updates_of(matched.pairs, {target, replays.target, target_leaves},
                                {reference, replays.reference, bounds->match.reference_values},
                                [&](std::size_t tap) { return enclosed[tap] && !uncertain[tap]; });
