@@ -147,7 +147,10 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
   }
   if (!bounds.match.missing.empty()) {
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "The reference uses leaves that the target does not have: " + joined(bounds.match.missing) + ".");
+           "The reference uses leaves that the target does not have: " + joined(bounds.match.missing) +
+               (bounds.match.missing.front().starts_with("state:")
+                    ? "; if it keeps the like under no name, name that with audit.state()."
+                    : "."));
     return true;
   }
   if (!bounds.unpaired_taps.empty() && bounds.skipped_taps.empty() && worst(bounds, mathematics, asked) == nullptr) {

@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "server/bound/pair/missing_state.h"
+
 namespace plumbline {
 
 ExactReplays replay_both(const BoundsInput& input, const std::vector<LeafValue>& target_leaves,
@@ -11,16 +13,24 @@ ExactReplays replay_both(const BoundsInput& input, const std::vector<LeafValue>&
                          std::optional<MatchedReference>* matched, Bounds* bounds) {
   const Graph &target = *input.target, &reference = *input.reference;
   const std::vector<LeafValue>& leaves = bounds->match.reference_values;
-  *matched = match_programs(input, target_leaves, bounds);
   ExactReplays found;
+  bounds->paired = true;
+  bounds->match = correspond(target, target_leaves, reference, leaf_values(reference));
+  if (!bounds->match.missing.empty()) {
+    found.target = replay_target(nullptr);
+    const std::optional<MatchedItem> one = stand_for_missing(input, found.target, &bounds->match);
+    if (one && input.kept_before != KeptLeft::kAlike) bounds->taken_for = one;
+    if (!one) bounds->kept_left = KeptLeft::kUntold;
+  }
+  *matched = match_programs(input, target_leaves, bounds);
   const auto replay_reference = [&](Congruence* congruence) {
     found.reference =
         replay(reference, leaves, Precision::kExact, {}, nullptr, {.for_sweeps = true, .congruence = congruence});
   };
   if (!bounds->match.missing.empty() || (*matched)->replays.one_program) {
-    found.target = replay_target(nullptr);
-  } else if (target.nodes.size() <= reference.nodes.size()) {
-    found.target = replay_target(nullptr);
+    if (!found.target) found.target = replay_target(nullptr);
+  } else if (found.target || target.nodes.size() <= reference.nodes.size()) {
+    if (!found.target) found.target = replay_target(nullptr);
     Congruence congruence(target, target_leaves, found.target, reference, leaves);
     replay_reference(&congruence);
     found.common = congruence.common_of_known();

@@ -23,41 +23,6 @@ constexpr double kFarthest = 0.25;  // Of the content: what lies farther is anot
 constexpr double kGrowth = 4;
 constexpr double kLeftNoise = 1e-9;  // Far above the errors of two replays.
 
-struct KeptData {
-  std::size_t leaf;
-  NodeId node;
-  bool written;
-  GraphTap left;
-  LeafValue content;
-};
-
-// Of each such leaf of the graph; `values`: their contents.
-std::vector<KeptData> found_by(const Graph& graph, const std::vector<LeafValue>& values) {
-  std::vector<NodeId> in_step;
-  for (const GraphTap& tap : graph.taps)
-    if (!outlives_step(tap.kind)) std::ranges::copy(nodes_of(tap), std::back_inserter(in_step));
-  const std::vector<bool> read = ancestors(graph, in_step), used = used_by_taps(graph);
-  std::vector<KeptData> found;
-  for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
-    const GraphLeaf& leaf = graph.leaves[i];
-    const Shape& shape = graph.nodes[leaf.node].shape;
-    if (leaf.role != LeafRole::kData || leaf.anchor || !is_float(leaf.format) || !values[i] || count(shape) <= 1 ||
-        read[leaf.node] || !used[leaf.node])
-      continue;
-    KeptData one{i, leaf.node, false, {}, values[i]};
-    const auto kept = std::ranges::find(graph.kept, leaf.node, &Kept::leaf);
-    one.written = kept != graph.kept.end();
-    if (one.written) {
-      one.left = kept->left;
-    } else {
-      one.left.shape = shape;
-      one.left.terms.push_back({leaf.node, 1, leaf.format, nullptr});
-    }
-    found.push_back(std::move(one));
-  }
-  return found;
-}
-
 // Whether all may lie within kFarthest, as far as the first elements tell: layers have many tensors of one size.
 bool may_be_near(const LeafValue& a, const LeafValue& b, double scale) {
   constexpr std::int64_t kSome = 4096;
@@ -86,23 +51,6 @@ std::optional<Nearest> nearest(const LeafValue& found, const std::vector<KeptDat
   return best;
 }
 
-void give(const KeptData& ours, const KeptData& theirs, double scale, const Graph& graph, Correspondence* match) {
-  const NodeId target = ours.node, reference = theirs.node;
-  std::erase_if(match->items, [&](const MatchedItem& item) {
-    const auto is = [&](bool in_reference, NodeId node) {
-      return (item.in_reference == in_reference && item.item == node) ||
-             (item.in_reference != in_reference && item.counterpart == node);
-    };
-    return is(false, target) || is(true, reference);
-  });
-  std::erase(match->foreign_data, target);
-  std::erase(match->foreign_reference_data, reference);
-  match->target_freedoms.erase(target);
-  match->reference_freedoms.erase(reference);
-  match->items.push_back({Evidence::kKept, true, reference, target});
-  give_scaled(match->target_values[ours.leaf], scale, theirs.leaf, graph, match);
-}
-
 // By pair, whether it is left apart.
 std::vector<bool> parted(const Gap& gap) {
   std::vector<bool> apart;
@@ -122,11 +70,53 @@ std::vector<bool> parted(const Gap& gap) {
 
 }  // namespace
 
+std::vector<KeptData> kept_data(const Graph& graph, const std::vector<LeafValue>& values) {
+  std::vector<NodeId> in_step;
+  for (const GraphTap& tap : graph.taps)
+    if (!outlives_step(tap.kind)) std::ranges::copy(nodes_of(tap), std::back_inserter(in_step));
+  const std::vector<bool> read = ancestors(graph, in_step), used = used_by_taps(graph);
+  std::vector<KeptData> found;
+  for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
+    const GraphLeaf& leaf = graph.leaves[i];
+    const Shape& shape = graph.nodes[leaf.node].shape;
+    if (leaf.role != LeafRole::kData || leaf.anchor || !is_float(leaf.format) || !values[i] || count(shape) <= 1 ||
+        read[leaf.node] || !used[leaf.node])
+      continue;
+    KeptData one{i, leaf.node, false, {}, values[i]};
+    const auto kept = std::ranges::find(graph.kept, leaf.node, &Kept::leaf);
+    one.written = kept != graph.kept.end();
+    if (one.written) {
+      one.left = kept->left;
+    } else {
+      one.left.shape = shape;
+      one.left.terms.push_back({leaf.node, 1, leaf.format, nullptr});
+    }
+    found.push_back(std::move(one));
+  }
+  return found;
+}
+
+void give(const KeptData& ours, const KeptData& theirs, double scale, const Graph& reference, Correspondence* match) {
+  std::erase_if(match->items, [&](const MatchedItem& item) {
+    const auto is = [&](bool in_reference, NodeId node) {
+      return (item.in_reference == in_reference && item.item == node) ||
+             (item.in_reference != in_reference && item.counterpart == node);
+    };
+    return is(false, ours.node) || is(true, theirs.node);
+  });
+  std::erase(match->foreign_data, ours.node);
+  std::erase(match->foreign_reference_data, theirs.node);
+  match->target_freedoms.erase(ours.node);
+  match->reference_freedoms.erase(theirs.node);
+  match->items.push_back({Evidence::kKept, true, theirs.node, ours.node});
+  give_scaled(match->target_values[ours.leaf], scale, theirs.leaf, reference, match);
+}
+
 std::optional<KeptMatch> match_kept(const BoundsInput& input, const Correspondence& match,
                                     const std::set<double>& scales) {
   if (input.first_step_of_run || input.kept_before == KeptLeft::kApart) return {};
-  const std::vector<KeptData> ours = found_by(*input.target, leaf_values(*input.target)),
-                              theirs = found_by(*input.reference, leaf_values(*input.reference));
+  const std::vector<KeptData> ours = kept_data(*input.target, leaf_values(*input.target)),
+                              theirs = kept_data(*input.reference, leaf_values(*input.reference));
   std::set<double> of_theirs{1}, of_ours{1};
   for (const double scale : scales)
     for (const double by : {scale, scale * scale}) {
@@ -168,15 +158,17 @@ std::optional<MatchedItem> hangs_on_kept(const BoundsInput& input, const Matched
   const std::optional<KeptMatch> kept = match_kept(input, matched.before, {});
   const auto unexplained = [&](const Graph& graph, bool in_reference, const std::vector<NodeId>& foreign) {
     std::vector<NodeId> nodes;
-    for (const KeptData& found : found_by(graph, leaf_values(graph))) {
+    for (const KeptData& found : kept_data(graph, leaf_values(graph))) {
       const auto of = [&](const MatchedItem& item) {
         return item.in_reference == in_reference ? item.item == found.node : item.counterpart == found.node;
       };
       const auto told = [&](const KeptItem& item) {
         return item.told && (in_reference ? item.reference : item.target) == found.node;
       };
-      if (std::ranges::find(foreign, found.node) == foreign.end() && std::ranges::none_of(matched.before.items, of))
-        continue;  // Both hold it.
+      const auto item = std::ranges::find_if(matched.before.items, of);
+      if (std::ranges::find(foreign, found.node) == foreign.end() && item == matched.before.items.end())
+        continue;                                                                             // Both hold it.
+      if (item != matched.before.items.end() && item->evidence == Evidence::kKept) continue;  // missing_state.h
       if (!kept || std::ranges::none_of(kept->items, told)) nodes.push_back(found.node);
     }
     return nodes;
@@ -204,8 +196,8 @@ KeptLeft compare_kept(const BoundsInput& input, const PairReplays& replays, doub
     };
     return std::ranges::equal(kept, kept_there, same) ? KeptLeft::kAlike : KeptLeft::kUntold;
   }
-  const std::vector<KeptData> ours = found_by(*input.target, replays.target_leaves),
-                              theirs = found_by(*input.reference, replays.reference_leaves);
+  const std::vector<KeptData> ours = kept_data(*input.target, replays.target_leaves),
+                              theirs = kept_data(*input.reference, replays.reference_leaves);
   struct Beside {
     const KeptData *one, *other;
     double by;

@@ -15,6 +15,21 @@
 
 namespace plumbline {
 
+// Data of that kind.
+struct KeptData {
+  std::size_t leaf;
+  NodeId node;
+  bool written;  // In place: `left` is what the step leaves there. Otherwise that is what it found.
+  GraphTap left;
+  LeafValue content;
+};
+
+// All of the graph; `values`: the contents of its leaves.
+std::vector<KeptData> kept_data(const Graph& graph, const std::vector<LeafValue>& values);
+
+// Gives the reference's the content of the target's, which is `scale` times as large.
+void give(const KeptData& ours, const KeptData& theirs, double scale, const Graph& reference, Correspondence* match);
+
 struct KeptItem {
   NodeId target = 0, reference = 0;
   GraphTap left, left_by_reference;

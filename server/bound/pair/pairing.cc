@@ -101,8 +101,6 @@ void place_missing(const BoundsInput& input, const PairReplays& replays, Bounds*
 
 MatchedReference match_programs(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, Bounds* bounds) {
   const Graph &target = *input.target, &reference = *input.reference;
-  bounds->paired = true;
-  bounds->match = correspond(target, target_leaves, reference, leaf_values(reference));
   if (!bounds->match.missing.empty()) return {};
   if (const double scale = input.carried_scale.value_or(1); scale != 1)
     unscale_carried(scale, target, reference, &bounds->match);

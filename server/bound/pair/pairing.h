@@ -21,8 +21,8 @@ struct MatchedReference {
   std::map<std::size_t, Answer> updates;
 };
 
-// Which leaves, unmodelled calls and taps are which. Fills bounds->match; where it says that something is missing
-// nothing can be compared, and what follows does nothing.
+// Which unmodelled calls and taps are which, of programs whose leaves bounds->match tells. Where that says that
+// something is missing nothing can be compared, and this and what follows do nothing.
 MatchedReference match_programs(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, Bounds* bounds);
 
 // What the replays, each on the leaves alone, tell of items and decisions. `enclosed`: by tap of the target, whether
