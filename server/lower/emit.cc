@@ -94,11 +94,11 @@ Expr Emitter::constant(double value, Format format) {
   return made;
 }
 
-Expr Emitter::inexact_constant(double value, double off) {
+Expr Emitter::inexact_constant(double value, double off, Format format) {
   Attributes attributes;
   attributes.scalar = value;
   attributes.scalar2 = off;
-  return movement(Primitive::kConstant, {}, {}, std::move(attributes), compute_);
+  return movement(Primitive::kConstant, {}, {}, std::move(attributes), format);
 }
 
 Expr Emitter::narrowed_constant(double value, double off) {

@@ -74,8 +74,9 @@ class Emitter {
   // A scalar in `format`, one node an operation.
   Expr constant(double value, Format format);
   Expr constant(double value) { return constant(value, compute_); }
-  // A scalar for which the kernel may take another, at most `off` away.
-  Expr inexact_constant(double value, double off);
+  // A scalar for which the kernel may take another, at most `off` away from it or from its rounding.
+  Expr inexact_constant(double value, double off, Format format);
+  Expr inexact_constant(double value, double off) { return inexact_constant(value, off, compute_); }
   // The same where the profile has narrow_numbers; elsewhere it is `value`.
   Expr narrowed_constant(double value, double off);
   // x as a kernel rounds it that contracts products into sums, where the profile has narrow_numbers; elsewhere x.

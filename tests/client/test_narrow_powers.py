@@ -49,3 +49,41 @@ def test_rounding_in_between_is_no_fault(server: str, name: str, dtype: torch.dt
     (verdict,) = audit.verdicts()
     audit.close()
     assert verdict.verdict == "TYPE_I", verdict.explain()
+
+
+@pytest.mark.parametrize("exponent", [0.2, -0.8, 1 / 3, -1.4, 2.2])
+@pytest.mark.parametrize("size", [0, 5, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_exponents_are_rounded_in_vectorised_loops_alone(
+    server: str, exponent: float, size: int, dtype: torch.dtype
+) -> None:
+    """A tensor without dimensions, and the last elements of any, take Python's number as it is."""
+    x = (10.0 ** torch.linspace(-20, 3, max(size, 1))).to(dtype) if size else torch.tensor(9.5e-10, dtype=dtype)
+    weight = torch.nn.Parameter(x)
+    job = f"exponents-{str(dtype).removeprefix('torch.')}-{size}-{exponent:g}"
+    with plumbline.watch(torch.nn.ParameterList([weight]), server=server, job=job, every=1) as audit:
+        with audit.step():
+            (weight**exponent).float().sum().backward()
+        assert audit.flush()
+        (verdict,) = audit.verdicts()
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+
+
+def test_another_exponent_is_one(server: str) -> None:
+    x = 10.0 ** torch.linspace(-2, 2, 40)
+    verdict = plumbline.compare(lambda: {"y": x**0.2}, lambda: {"y": x**0.2000001}, server)
+    assert verdict.verdict == "TYPE_II", verdict.explain()
+
+
+def test_an_exponent_that_python_computed_is_as_uncertain_as_what_it_read(server: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, read = 1e-12 * torch.rand(64, generator=draw) + 1e-13, torch.rand(500, generator=draw)
+    sums = read.sum().item(), (read[:200].sum() + read[200:].sum()).item()
+    assert sums[0] != sums[1]
+
+    def power(parts: bool) -> dict[str, torch.Tensor]:
+        total = read[:200].sum() + read[200:].sum() if parts else read.sum()
+        return {"y": x ** (total.item() / 777)}
+
+    verdict = plumbline.compare(lambda: power(True), lambda: power(False), server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()

@@ -40,7 +40,7 @@ Expr extreme(Primitive primitive, Expr a, Expr b) {
 }
 template <Primitive primitive>
 void lower_extreme(Call& call) {
-  call.returns(extreme(primitive, call.tensor("self"), call.tensor("other")));
+  call.returns(extreme(primitive, call.tensor("self"), call.operand("other")));  // Lists take a number.
 }
 
 bool gives_integers(Call& call) { return is_integer(call.result_format()) && call.result_format() != Format::kBool; }
@@ -203,8 +203,13 @@ void lower_pow(Call& call) {
   } else if (exponent == -2) {
     call.returns(1.0 / squared());
   } else {
-    // A number becomes one of the elements' format.
-    call.returns(binary(Primitive::kPow, base, call.operand("exponent", call.result_format())));
+    // A number becomes one of the elements' format in loops that are vectorised; in others, as for a tensor's last
+    // elements, it stays as it is (native/cpu/PowKernel.cpp).
+    const Format own = call.result_format();
+    const double off = is_float(own) ? std::fabs(exponent - round_to(own, exponent)) : 0;
+    const bool moves = off > 0 && std::isfinite(off);
+    call.returns(binary(Primitive::kPow, base,
+                        moves ? call.emitter().inexact_constant(exponent, off, own) : call.operand("exponent", own)));
   }
 }
 
