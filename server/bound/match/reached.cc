@@ -83,19 +83,25 @@ class HandingOn {
 
 std::set<const OpaqueCall*> calls_that_reach_taps(const Graph& graph, const Replay& replay) {
   std::set<const OpaqueCall*> calls;
-  const std::vector<bool> used = used_by_taps(graph);
+  const std::vector<bool> used = used_through_calls(graph);
+  const auto counts = [&](const OpaqueCall& call) {
+    return std::ranges::any_of(call.outputs, [&](NodeId id) { return bool{used[id]}; });
+  };
   for (const OpaqueCall& call : graph.opaque) {
-    if (std::ranges::none_of(call.outputs, [&](NodeId id) { return bool{used[id]}; })) continue;
+    if (!counts(call)) continue;
     if (!call.inputs.empty()) {
       calls.insert(&call);
       continue;
     }
     HandingOn handing(graph, replay, call.outputs);
     for (NodeId id = 0; id < graph.nodes.size(); ++id) handing.take(id);
-    if (std::ranges::any_of(graph.taps, [&](const GraphTap& tap) {
-          return std::ranges::any_of(tap.terms, [&](const auto& term) { return handing.reaches(term.node); });
-        }))
-      calls.insert(&call);
+    const auto by_tap = [&](const GraphTap& tap) {
+      return std::ranges::any_of(tap.terms, [&](const auto& term) { return handing.reaches(term.node); });
+    };
+    const auto by_call = [&](const OpaqueCall& other) {
+      return counts(other) && std::ranges::any_of(other.inputs, [&](NodeId id) { return handing.reaches(id); });
+    };
+    if (std::ranges::any_of(graph.taps, by_tap) || std::ranges::any_of(graph.opaque, by_call)) calls.insert(&call);
   }
   return calls;
 }

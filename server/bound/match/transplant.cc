@@ -17,10 +17,23 @@ namespace {
 
 using Key = std::tuple<std::string, std::string>;  // Operation, module.
 
+std::vector<bool> used_by_taps(const Graph& graph, const std::map<NodeId, const OpaqueCall*>& gave) {
+  std::vector<bool> used(graph.nodes.size(), false);
+  for (const GraphTap& tap : graph.taps)
+    for (const GraphTap::Term& term : tap.terms) used[term.node] = true;
+  for (std::size_t id = graph.nodes.size(); id-- > 0;) {
+    if (!used[id]) continue;
+    for (const NodeId input : graph.nodes[id].inputs) used[input] = true;
+    if (const auto call = gave.find(static_cast<NodeId>(id)); call != gave.end())
+      for (const NodeId input : call->second->inputs) used[input] = true;
+  }
+  return used;
+}
+
 // What no tap depends on is left out: it explains no difference.
 std::map<Key, std::vector<const OpaqueCall*>> by_place(const Graph& graph) {
   std::map<Key, std::vector<const OpaqueCall*>> calls;
-  const std::vector<bool> used = used_by_taps(graph);
+  const std::vector<bool> used = used_through_calls(graph);
   for (const OpaqueCall& call : graph.opaque)
     if (std::any_of(call.outputs.begin(), call.outputs.end(), [&](NodeId id) { return used[id]; }))
       calls[{graph.origins[call.origin].op, graph.origins[call.origin].module}].push_back(&call);
@@ -118,14 +131,14 @@ std::vector<std::size_t> counterparts_of(const std::vector<const OpaqueCall*>& m
 
 }  // namespace
 
-std::vector<bool> used_by_taps(const Graph& graph) {
-  std::vector<bool> used(graph.nodes.size(), false);
-  for (const GraphTap& tap : graph.taps)
-    for (const GraphTap::Term& term : tap.terms) used[term.node] = true;
-  for (std::size_t id = graph.nodes.size(); id-- > 0;)
-    if (used[id])
-      for (const NodeId input : graph.nodes[id].inputs) used[input] = true;
-  return used;
+std::vector<bool> used_by_taps(const Graph& graph) { return used_by_taps(graph, {}); }
+
+// A call's outputs come after its inputs.
+std::vector<bool> used_through_calls(const Graph& graph) {
+  std::map<NodeId, const OpaqueCall*> gave;
+  for (const OpaqueCall& call : graph.opaque)
+    for (const NodeId output : call.outputs) gave[output] = &call;
+  return used_by_taps(graph, gave);
 }
 
 Cuts match_opaque_calls(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,

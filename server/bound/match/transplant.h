@@ -19,6 +19,8 @@ struct Cuts {
 
 // Tells of each node whether some tap depends on it.
 std::vector<bool> used_by_taps(const Graph& graph);
+// The same, through operations that lowering does not model too.
+std::vector<bool> used_through_calls(const Graph& graph);
 
 // Pairs the opaque calls of one operation in one module, of equal attributes and with inputs and outputs of equal
 // shapes: by their order, unless what they gave tells that it is another in the programs. `values`: parallel to the

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -59,12 +60,13 @@ bool indifferent(const Call& call) {
 }
 
 // Whether it was fed the same and gave something else than a rounding of its operands moves a result by. What it
-// computes is not known, so that this accuses nobody; nor can it acquit.
-bool unequal(const Call& call) {
+// computes is not known, so that this accuses nobody; nor can it acquit. `alike`: what it was fed came of nothing in
+// which the executions differ.
+bool unequal(const Call& call, bool alike) {
   constexpr double kRoundings = 64;
   const double u = is_float(call.format) ? unit_roundoff(call.format) : 0;
   // Operands that our replays give bit by bit alike were computed by the same operations, and are the same.
-  return call.in == 0 ? call.out > 0 : call.in <= kPassedOnNoise && call.out > kRoundings * u;
+  return alike && call.in == 0 ? call.out > 0 : call.in <= kPassedOnNoise && call.out > kRoundings * u;
 }
 
 void compare_inputs(const BoundsInput& input, const PairReplays& replays, const std::vector<const OpaqueCall*>& ours,
@@ -169,9 +171,23 @@ void compare_draws(const BoundsInput& input, const PairReplays& replays, Bounds*
 
 void compare_cuts(const BoundsInput& input, const PairReplays& replays, const Cuts& cuts, Bounds* bounds) {
   std::vector<const OpaqueCall*> ours, theirs;
+  std::vector<Call> calls;
+  std::vector<NodeId> differing;  // Of the target, what the reference has in another execution.
   for (const auto& [t, r] : cuts.calls) {
-    const Call call = compared(input, replays, *t, *r);
-    if (unequal(call) && !bounds->unequal_call) bounds->unequal_call = t->origin;
+    calls.push_back(compared(input, replays, *t, *r));
+    if (calls.back().out > 0) std::ranges::copy(t->outputs, std::back_inserter(differing));
+  }
+  for (const MatchedItem& item : bounds->match.items) {
+    if (!item.in_reference)
+      differing.push_back(item.item);
+    else if (item.counterpart)
+      differing.push_back(*item.counterpart);
+  }
+  const std::vector<bool> moved = reached_by(differing, *input.target);
+  for (const Call& call : calls) {
+    const OpaqueCall *const t = &call.target, *const r = &call.reference;
+    const bool alike = std::ranges::none_of(t->inputs, [&](NodeId id) { return bool{moved[id]}; });
+    if (unequal(call, alike) && !bounds->unequal_call) bounds->unequal_call = t->origin;
     if (indifferent(call)) {
       if (!bounds->indifferent_call) bounds->indifferent_call = t->origin;
       continue;
