@@ -102,6 +102,14 @@ struct OpaqueCall {
   bool known = true;            // All of its inputs are nodes, and all of its outputs were observed.
 };
 
+// Where iterations for a matrix's factors begin: at what was observed of them, which fixes signs, and the basis of what
+// belongs to equal values.
+struct Start {
+  std::uint32_t origin = 0;
+  std::vector<NodeId> factors;  // Leaves.
+  std::vector<double> values;   // Eigenvalues, or singular ones, as they were observed.
+};
+
 // A tensor's element that Python read as a number (`.item()`, float(), ...), and the number.
 struct NumberRead {
   NodeId node = 0;
@@ -161,6 +169,7 @@ struct Graph {
   std::vector<GraphTap> taps;
   std::map<NodeId, Observation> observed;
   std::vector<OpaqueCall> opaque;
+  std::vector<Start> starts;
   std::vector<NumberRead> reads;  // In order.
   std::vector<ToldCount> counts;
   std::vector<PythonNumber> python_numbers;

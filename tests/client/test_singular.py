@@ -155,3 +155,54 @@ def test_the_root_of_what_is_exactly_zero_is_known(server: str, root: Callable[[
     assert verdict.verdict == "TYPE_I", verdict.explain()
     verdict = plumbline.compare(lambda: program(1.01), lambda: program(1), server)
     assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+
+
+def root(matrix: Tensor, factors: str, power: float) -> Tensor:
+    if factors == "singular":
+        left, values, right = torch.linalg.svd(matrix)
+        return (left * values.pow(power)) @ right
+    values, vectors = torch.linalg.eigh(matrix)
+    return (vectors * values.clamp_min(1e-7).pow(power)) @ vectors.T
+
+
+def preconditioner(parts: bool, factors: str, floor: float, power: float = -0.25) -> Tensor:
+    """As Shampoo's: of a few gradients, and a floor that all other directions share."""
+    g = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
+    square = g[:, :1] @ g[:, :1].T + g[:, 1:] @ g[:, 1:].T if parts else g @ g.T
+    return root(floor * torch.eye(8) + square, factors, power)
+
+
+@pytest.mark.parametrize("floor", [1e-6, 1e-4, 1e-2, 1.0])
+@pytest.mark.parametrize("factors", ["singular", "eigen"])
+def test_a_basis_that_rounding_chose_accuses_nobody(server: str, factors: str, floor: float) -> None:
+    verdict = plumbline.compare(
+        lambda: {"root": preconditioner(True, factors, floor)},
+        lambda: {"root": preconditioner(False, factors, floor)},
+        server,
+    )
+    assert verdict.verdict != "TYPE_II", verdict.explain()
+    assert factors == "eigen" or verdict.verdict == "TYPE_I", verdict.explain()
+
+
+def test_another_root_is_not_passed(server: str) -> None:
+    verdict = plumbline.compare(
+        lambda: {"root": preconditioner(True, "singular", 1e-2, -0.251)},
+        lambda: {"root": preconditioner(False, "singular", 1e-2)},
+        server,
+    )
+    assert verdict.verdict != "TYPE_I", verdict.explain()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sign_that_rounding_chose_accuses_nobody(server: str, seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    g = torch.randn(3, 1, generator=draw) @ torch.randn(1, 4, generator=draw)
+
+    def along(parts: bool, factor: float = 1) -> Tensor:
+        square = g[:, :2] @ g[:, :2].T + g[:, 2:] @ g[:, 2:].T if parts else g @ g.T
+        return factor * torch.linalg.eigh(square)[1][:, -1:].T @ g
+
+    same = plumbline.compare(lambda: {"m": along(True)}, lambda: {"m": along(False)}, server)
+    assert same.verdict == "TYPE_I", same.explain()
+    wrong = plumbline.compare(lambda: {"m": along(True, 1.001)}, lambda: {"m": along(False)}, server)
+    assert wrong.verdict == "TYPE_II", wrong.explain()

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "server/bound/findings/localize.h"
+#include "server/bound/match/starts.h"
 #include "server/bound/pair/carried.h"
 #include "server/bound/pair/confirm.h"
 #include "server/bound/pair/cuts.h"
@@ -109,6 +110,7 @@ MatchedReference match_programs(const BoundsInput& input, const std::vector<Leaf
   MatchedReference matched;
   matched.cuts = match_opaque_calls(target, target_leaves, reference, leaves);
   transplant(matched.cuts, target, target_leaves, reference, &leaves);
+  share_starts(target, target_leaves, reference, &leaves);
   bounds->cuts_complete = matched.cuts.complete;
   bounds->transplanted = matched.cuts.calls.size();
   matched.pairs = pair_taps(target, reference, bounds);

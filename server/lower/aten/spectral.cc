@@ -7,7 +7,10 @@
 //
 // Kernels are stable in norm: they give the factors of a matrix that is off by some last places of the norm of A. The
 // last step therefore starts from (A + |A|) - |A|, and rounds as its own products do.
+#include <initializer_list>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "server/lower/aten/matrices.h"
 #include "server/lower/registry.h"
@@ -76,10 +79,20 @@ Eigen eigen_step(Expr a, Expr vectors, std::optional<Expr> close = std::nullopt)
   return {values, vectors + matmul(vectors, select(kept, half, (s + values * r) / divisor))};
 }
 
-// Factors of `shape` with columns (or rows) of any sign, as they were observed, in fp64.
-Expr start(Call& call, std::size_t output) {
-  const Expr x = as_matrices(call, call.observed(output));
-  return cast(x, Format::kFloat64);
+// Factors with columns (or rows) of any sign, as they were observed, in fp64. `values`: the result that tells which
+// matrix is which.
+std::vector<Expr> start(Call& call, std::size_t values, std::initializer_list<std::size_t> outputs) {
+  Graph& graph = call.emitter().graph();
+  Start start{
+      static_cast<std::uint32_t>(graph.origins.size() - 1), {}, call.told(values).value_or(std::vector<double>())};
+  std::vector<Expr> factors;
+  for (const std::size_t output : outputs) {
+    const Expr observed = call.observed(output);
+    start.factors.push_back(observed.id);
+    factors.push_back(cast(as_matrices(call, observed), Format::kFloat64));
+  }
+  graph.starts.push_back(std::move(start));
+  return factors;
 }
 
 void lower_eigen(Call& call) {
@@ -97,7 +110,7 @@ void lower_eigen(Call& call) {
     return compare(lower ? Primitive::kGreaterEqual : Primitive::kLessEqual, row, column);
   }();
   const Expr a = select(below, given, transposed(given));
-  Expr vectors = start(call, 1);
+  Expr vectors = start(call, 0, {1}).front();
   {
     const ComputeIn exactly(emitter, Format::kFloat64);
     const Expr wide = cast(a, Format::kFloat64), close = close_values(wide, own);
@@ -143,7 +156,8 @@ void lower_singular(Call& call) {
   const std::int64_t m = a.size(1), n = a.size(2);
   if (call.boolean("full_matrices", false) && m != n) call.unsupported("vectors that no singular value has");
   Emitter& emitter = call.emitter();
-  Expr left = start(call, 0), right = transposed(start(call, 2));
+  const std::vector<Expr> from = start(call, 1, {0, 2});
+  Expr left = from[0], right = transposed(from[1]);
   {
     const ComputeIn exactly(emitter, Format::kFloat64);
     const Expr wide = cast(a, Format::kFloat64), close = close_values(wide, a.format());
