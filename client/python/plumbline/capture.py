@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import compiler, foreign
 from .autocasting import AutocastState
+from .bytes_copied import as_held
 from .convolutions import CONVOLUTIONS, summation
 from .draws import RECORDED
 from .exchanges import Exchanges
@@ -205,7 +206,8 @@ class Recorder(TorchDispatchMode):
                     return func(*args, **kwargs)
                 self.site = site = self.sites.current()
                 self.storages.unmodelled = ""
-                pending = (site, self._before(info, args, kwargs), self.storages.unmodelled)
+                told = as_held(self.storages, func, args)
+                pending = (site, self._before(info, told, kwargs), self.storages.unmodelled)
                 if self.defined is not None:
                     call = self.defined.begins(info, pending, args, kwargs)
         except Exception as error:
@@ -220,7 +222,7 @@ class Recorder(TorchDispatchMode):
             try:
                 with self.lock:
                     if call is None:
-                        self._after(info, pending, args, kwargs, out)
+                        self._after(info, pending, told, kwargs, out if told is args else told[0])
                     else:
                         call.ends(out)
             except Exception as error:
@@ -343,7 +345,7 @@ class Recorder(TorchDispatchMode):
                 entry.unwritten = not entry.value
             return
         elif info.kind == SKIP:
-            if info.base in ("resize_", "set_"):
+            if info.base == "resize_":
                 self.storages.forget(args[0])
         else:
             self.exchanges.ends(info, out)

@@ -44,8 +44,8 @@ class Storage:
     """What the step knows of one storage."""
 
     __slots__ = (
-        "alias", "content", "count", "dtype", "foreign", "laid", "leaf", "name", "origin", "part", "pending", "role",
-        "seen", "spans", "unwritten", "value", "version", "weak",
+        "alias", "content", "count", "dtype", "foreign", "laid", "leaf", "met", "name", "origin", "part", "pending",
+        "role", "seen", "spans", "unwritten", "value", "version", "weak",
     )  # fmt: skip
 
     def __init__(self, weak: int, role: int, name: str, seen: int = 0) -> None:
@@ -60,6 +60,7 @@ class Storage:
         self.name = name
         self.value = 0  # 0: no value of it is known yet.
         self.dtype = 0
+        self.met = torch.uint8  # The type of the tensor that it has its name of.
         self.count = 0
         self.leaf = False  # Its value is a leaf.
         self.origin = (0, 0)  # The leaf that it was first, and its dtype; 0: it was none yet.
@@ -266,6 +267,8 @@ class StorageTable:
             self._storages[storage._cdata] = entry
         elif name and not entry.name and not entry.value:
             entry.role, entry.name = role, name
+        if name and entry.name == name:
+            entry.met = tensor.dtype
         return entry
 
     def adopt_part(self, tensor: torch.Tensor, role: int, name: str, parameter: torch.Tensor | None = None) -> Storage:
