@@ -471,7 +471,7 @@ bool decide_told_otherwise(const JudgeInput& input, Verdict* verdict) {
   if (input.bounds->told_otherwise.empty()) return false;
   decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
          "The programs do not tell alike what the step makes of " + joined(input.bounds->told_otherwise) +
-             ": its updates were not compared.");
+             ": that was not compared.");
   return true;
 }
 

@@ -147,7 +147,7 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
   }
   if (!bounds.match.missing.empty()) {
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "The reference uses leaves that the target does not have: " + joined(bounds.match.missing) +
+           "The reference uses leaves that the target does not have, or use: " + joined(bounds.match.missing) +
                (bounds.match.missing.front().starts_with("state:")
                     ? "; if it keeps the like under no name, name that with audit.state()."
                     : "."));

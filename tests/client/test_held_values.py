@@ -395,3 +395,43 @@ def test_a_table_that_an_update_makes_again_is_no_proof(server: str) -> None:
     assert {verdict.verdict for verdict in run("held", None, None)} == {"TYPE_I"}
     assert all(verdict.grade != "PROVEN" for verdict in run("made", "held", 0.25))
     assert {verdict.verdict for verdict in run("wrong", "held", 0.26)} == {"TYPE_II"}
+
+
+class Rotating(nn.Module):
+    """Angles of a table that is made anew each time or, `cached`, kept in a buffer too large to be kept of a reference:
+    what another program has under its name, and does not use, is not that."""
+
+    def __init__(self, cached: bool) -> None:
+        super().__init__()
+        self.first, self.cached, self.full = nn.Linear(8, 8), cached, False
+        self.register_buffer("table", torch.zeros(8192, 8), persistent=False)
+
+    def angles(self, count: int) -> Tensor:
+        if self.full:
+            return self.table[:count]
+        made = torch.arange(float(count))[:, None] * torch.logspace(0, -3, 8)
+        if self.cached:
+            self.table[:count], self.full = made, True
+        return made
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.first(x) * self.angles(len(x)).cos()).square().mean()
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_table_that_one_of_them_does_not_use(server: str, cached: bool) -> None:
+    def run(name: str, reference: str | None, cached: bool) -> list[plumbline.Verdict]:
+        torch.manual_seed(0)
+        net = Rotating(cached)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+        def step(number: int) -> None:
+            optimizer.zero_grad()
+            net(values(number, 6, 8)).backward()
+            optimizer.step()
+
+        return watched(server, "tables", name, reference, net, optimizer, 3, step)
+
+    run(f"reference-{cached}", None, not cached)
+    for verdict in run(f"target-{cached}", f"reference-{cached}", cached)[1:]:
+        assert verdict.verdict != "TYPE_II", verdict.explain()

@@ -314,3 +314,42 @@ def test_a_rate_that_one_program_holds_as_a_tensor(server: str) -> None:
     run("tensor", torch.tensor(1 / 64))
     assert run("number", 1 / 64, "tensor") == ["TYPE_I"] * 3
     assert run("another", 1 / 32, "tensor") == ["TYPE_II"] * 3
+
+
+class HandSGD(torch.optim.Optimizer):
+    """Keeps a momentum of every parameter, also where that is 0; torch's keeps none there."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                held = state.get("momentum_buffer")
+                state["momentum_buffer"] = parameter.grad + (0 if held is None else group["momentum"] * held)
+                parameter.sub_(group["lr"] * state["momentum_buffer"])
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_state_that_one_program_does_without(server: str, by_hand: bool) -> None:
+    def run(name: str, reference: str | None, by_hand: bool, momentum: float) -> list[plumbline.Verdict]:
+        torch.manual_seed(0)
+        net = nn.Linear(6, 3)
+        groups = [
+            {"params": [net.weight], "momentum": momentum, "lr": 0.1},
+            {"params": [net.bias], "momentum": 0.0, "lr": 0.1},
+        ]
+        optimizer = HandSGD(groups, {}) if by_hand else torch.optim.SGD(groups)
+
+        def step(number: int) -> None:
+            optimizer.zero_grad()
+            net(torch.randn(5, 6, generator=torch.Generator().manual_seed(number))).square().mean().backward()
+            optimizer.step()
+
+        return watched(server, "without", name, reference, net, optimizer, 3, step)
+
+    run(f"reference-{by_hand}", None, not by_hand, 0.9)
+    for verdict in run(f"target-{by_hand}", f"reference-{by_hand}", by_hand, 0.9):
+        assert verdict.verdict == "INCONCLUSIVE" and "momentum_buffer" in verdict.message.sentence, verdict.explain()
+    if by_hand:
+        wrong = run("wrong", f"reference-{by_hand}", by_hand, 0.8)
+        assert wrong[1].verdict == "TYPE_II", wrong[1].explain()

@@ -30,6 +30,11 @@ std::set<RowKey> rows_of(const Array& values, std::int64_t length) {
   return rows;
 }
 
+bool is_read(const Graph& graph, NodeId id) {
+  return std::ranges::any_of(
+      graph.nodes, [id](const Node& node) { return std::ranges::find(node.inputs, id) != node.inputs.end(); });
+}
+
 bool is_data(const GraphLeaf& leaf) { return leaf.role == LeafRole::kData && !leaf.anchor; }
 
 // Tells of each node whether it is only written upon. Memory that a program keeps from step to step, such as a buffer
@@ -272,6 +277,11 @@ class Matcher {
     }
     const std::size_t t = named->second;
     const GraphLeaf& own = target_.leaves[t];
+    // A table that the target makes anew each time, and registered for another setting, may hold anything there.
+    if (!theirs && leaf.role == LeafRole::kBuffer && is_read(reference_, leaf.node) && !is_read(target_, own.node)) {
+      found_.missing.push_back(leaf.name);
+      return;
+    }
     if (theirs && target_cleared_.contains(own.node) != reference_cleared_.contains(leaf.node)) {
       set_free(false, t);
       set_free(true, r);

@@ -238,6 +238,11 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, boo
       bounds->unmoved.push_back(
           {tap.name, tap.terms.front().node, in_reference, false, true, python_may_decide(graph, tap, other)});
     if (sorts.count(sort_of(tap, parameter)) == 0 || !has_parameter(other, parameter) || zero(tap)) continue;
+    // An optimizer may keep nothing where it needs nothing, as without momentum: what both make of the parameter tells.
+    if (tap.kind == TapKind::kState && names.count("update:" + parameter) != 0) {
+      note_told_otherwise(tap.name);
+      continue;
+    }
     if (tap.kind == TapKind::kGradient) {
       if (carries(other, parameter)) continue;  // It takes what earlier steps left.
       if (moves_parameter(other, parameter)) continue;
